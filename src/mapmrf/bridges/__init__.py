@@ -26,21 +26,14 @@ if TYPE_CHECKING:
     from mapmrf.bridges.pystruct import loss_augmented as loss_augmented
     from mapmrf.bridges.sampler import MapMRFSampler as MapMRFSampler
 
-_LAZY = {
-    "from_bqm": "dimod",
-    "from_dqm": "dimod",
-    "from_polynomial": "dimod",
-    "to_bqm": "dimod",
-    "to_dqm": "dimod",
-    "from_networkx": "networkx",
-    "to_networkx": "networkx",
-    "from_pgmpy": "pgmpy",
-    "map_query": "pgmpy",
-    "to_pgmpy": "pgmpy",
-    "inference_dispatch": "pystruct",
-    "loss_augmented": "pystruct",
-    "MapMRFSampler": "sampler",
+_NAMES = {
+    "dimod": ("from_bqm", "from_dqm", "from_polynomial", "to_bqm", "to_dqm"),
+    "networkx": ("from_networkx", "to_networkx"),
+    "pgmpy": ("from_pgmpy", "map_query", "to_pgmpy"),
+    "pystruct": ("inference_dispatch", "loss_augmented"),
+    "sampler": ("MapMRFSampler",),
 }
+_LAZY = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

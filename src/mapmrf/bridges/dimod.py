@@ -16,8 +16,6 @@ from mapmrf.errors import FormatError, OptionError, UnsupportedModel
 from mapmrf.formats.quadratic import Terms, check_quadratic, graph_of, is_spin, terms_of
 from mapmrf.model.graph import FactorGraph
 
-MAX_DEGREE = 20  # maximum degree of a term of a polynomial: its table has 2 to the power of the degree entries
-
 _STATES: dict[str, tuple[Hashable, ...]] = {"BINARY": (0, 1), "SPIN": (-1, 1)}
 
 
@@ -117,8 +115,8 @@ def from_polynomial(polynomial: Any) -> FactorGraph:
     spin = polynomial.vartype.name == "SPIN"
     scopes, weights = [], []
     for term, bias in polynomial.items():
-        if len(term) > MAX_DEGREE:
-            raise UnsupportedModel(f"a term has {len(term)} variables, expected at most {MAX_DEGREE}")
+        if len(term) > 20:  # its table has 2 to the power of the degree entries
+            raise UnsupportedModel(f"a term has {len(term)} variables, expected at most 20")
         scopes.append(sorted(place[variable] for variable in term))
         weights.append(0.0 - float(bias))  # no "-0"
     monomials = {degree: _monomial(degree, spin) for degree in {len(scope) for scope in scopes}}

@@ -22,7 +22,6 @@ from mapmrf.model.checks import as_array
 from mapmrf.model.graph import FactorGraph
 
 KINDS = ("markov", "bayesian", "factor_graph", "factors")
-MOST = 600.0  # log potentials up to this magnitude give potentials in the range of a double, with room for products
 
 _log = logging.getLogger("mapmrf")
 
@@ -311,7 +310,8 @@ def _discrete_factors(graph: FactorGraph, variables: list[Any], states: Mapping[
     factors, lost = [], 0
     for scope, theta in tables:
         largest = float(theta.max())
-        values = np.asarray(np.exp(theta - largest if MOST < abs(largest) < math.inf else theta))
+        # Up to 600, potentials are in the range of a double, with room for products.
+        values = np.asarray(np.exp(theta - largest if 600.0 < abs(largest) < math.inf else theta))
         lost += int(np.count_nonzero((values == 0) & (theta > -np.inf)))
         names = {variables[i]: states[variables[i]] for i in scope}
         factors.append(DiscreteFactor([variables[i] for i in scope], values.shape, values, names))

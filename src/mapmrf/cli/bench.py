@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf.cli.program import INTERRUPTED, bytes_option, check_outputs, complain, force_option, main, max_bytes
+from mapmrf.cli.program import Exit, bytes_option, check_outputs, complain, force_option, main, max_bytes
 from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:
     from mapmrf.bench.run_list import MethodConfig, ModelRef, RunList
 
 EVERY_PEER = "peers"
-QUICK_SECONDS = 2.0
 QUICK_MODELS = {"seg-2": (2, 1.0), "seg-21": (1, 0.5), "scene": (1, 1.0), "grids": (2, 1.0), "protein": (1, 0.05)}
 """Look-alikes of `--quick`: number of each family, and scale."""
 
@@ -77,7 +76,7 @@ def bench(
     override = {"models": list(models), "sets": sets, "methods": methods, "seeds": numbers}
     given |= {key: value for key, value in override.items() if value}
     given |= {} if time_limit is None else {"time_limit": time_limit}
-    seconds = float(given.get("time_limit", QUICK_SECONDS if quick else TIME_LIMIT))
+    seconds = float(given.get("time_limit", 2.0 if quick else TIME_LIMIT))
     runs = _runs(given, peers)
     refs = [replace(model, max_bytes=max_bytes()) for model in _models(given, quick, data)]
     run_list = RunList(runs, refs, given.get("seeds") or (0,), seconds)
@@ -147,7 +146,7 @@ def _bench(runs: RunList, output: str, memory: int, jobs: int, retry: bool) -> i
         click.echo("not done: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(bar.troubles.items())))
     if summary.interrupted:
         complain("interrupted; repeat the command to resume")
-        return INTERRUPTED
+        return Exit.INTERRUPTED
     click.echo(f"next: mapmrf report {shlex.quote(output)} --output report.html")
     return 0
 

@@ -24,9 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import click
 
 from mapmrf.cli.program import (
-    BAD_INPUT,
-    INFEASIBLE,
-    INTERRUPTED,
+    Exit,
     bytes_option,
     check_outputs,
     complain,
@@ -49,15 +47,7 @@ log = logging.getLogger("mapmrf")
 
 SUPPORTED, OTHERS = ("MPE", "MAP"), ("PR", "MAR", "MMAP")
 
-TIME_NAMES = {"INF_TIME": 1.0, "UAI_TIME": 1.0, "TIMESEC": 1.0}
-MEMORY_NAMES = {"INF_MEMORY": 1e9, "UAI_MEMORY": 1e9, "MEMKB": 1e3}
-"""Environment variables of the limits, of which the first one set is used, and their units in seconds and bytes."""
-
-WRITING = 0.1  # share of the time that may be spent writing solutions; solutions held back are written at the end
-ENDLESS = 10**9  # iteration limit of a run with a time limit
-METHOD_MEMORY = 0.5  # share of the memory limit for a method's tables
 PROVEN = ("optimal", "within_tolerance", "infeasible")  # statuses after which there is nothing more to find
-GRACE = 2.0  # seconds that a run has to finish normally after a signal
 
 
 @main.command()
@@ -123,7 +113,7 @@ def uai(
             bound = "" if result.bound is None else f", bound {result.bound:.6f}"
             click.echo(f"{contest.result}: log potential {value:.6f}{bound}, {result.status.value}")
             if result.status == "infeasible":
-                guard.exit_code = INFEASIBLE
+                guard.exit_code = Exit.INFEASIBLE
         if contest.seconds is not None:
             guard.leave()  # there may be no time left to shut down the interpreter
     return guard.exit_code
@@ -207,7 +197,8 @@ def contest_from(arguments: Sequence[str], environ: Mapping[str, str]) -> Contes
             contest = dataclasses.replace(contest, style="2010", seed=int(third))
     else:
         raise OptionError(f"found {len(arguments)} arguments, expected MODEL EVID QUERY TASK or none")
-    seconds, memory = _limit(environ, TIME_NAMES), _limit(environ, MEMORY_NAMES)
+    seconds = _limit(environ, {"INF_TIME": 1.0, "UAI_TIME": 1.0, "TIMESEC": 1.0})
+    memory = _limit(environ, {"INF_MEMORY": 1e9, "UAI_MEMORY": 1e9, "MEMKB": 1e3})
     return dataclasses.replace(contest, seconds=seconds, memory=memory)
 
 
@@ -220,6 +211,7 @@ def _task(task: str) -> str:
 
 
 def _limit(environ: Mapping[str, str], names: Mapping[str, float]) -> float | None:
+    """The first of some variables that is set, in its unit."""
     for name, unit in names.items():
         text = environ.get(name)
         if text:
@@ -296,7 +288,7 @@ class ContestRun:
     # The methods may be called from several threads. `writing_share` is the share of the time that may be spent
     # writing.
 
-    def __init__(self, contest: Contest, clock: Clock, writing_share: float = WRITING) -> None:
+    def __init__(self, contest: Contest, clock: Clock, writing_share: float = 0.1) -> None:
         self.contest, self.clock, self.writing_share = contest, clock, writing_share
         self.graphs: list[FactorGraph] = []
         self.labels: list[Ints] = []
@@ -353,9 +345,9 @@ class ContestRun:
         limits: dict[str, Any] = {}
         known = {item.name for item in dataclasses.fields(cast(Any, chosen))}
         if self.contest.seconds is not None:
-            limits["max_iterations"] = max(ENDLESS, chosen.max_iterations)
+            limits["max_iterations"] = max(10**9, chosen.max_iterations)
         if self.contest.memory is not None and "memory" in known:
-            limits["memory"] = min(getattr(chosen, "memory"), METHOD_MEMORY * self.contest.memory / 1e6)  # noqa: B009
+            limits["memory"] = min(getattr(chosen, "memory"), 0.5 * self.contest.memory / 1e6)  # noqa: B009
         return make_method(chosen, {key: value for key, value in limits.items() if key not in options})
 
     def _solve(self, sample: int, method: Method, share: float | None, stopped: Callable[[], bool]) -> Result:
@@ -477,7 +469,7 @@ class Guard:
 
     def __init__(self, entry: ContestRun) -> None:
         self.entry = entry
-        self.exit_code = 0
+        self.exit_code = Exit.DONE
         self._signalled = 0.0
         self._finished = threading.Event()
         self._receiver, self._sender = socket.socketpair()
@@ -514,15 +506,15 @@ class Guard:
             if numbers and not self.stopping():
                 self._signalled = time.monotonic()
                 # Evaluations treat any code but 0 as an error; a person at the keyboard gets the usual one.
-                self.exit_code = INTERRUPTED if signal.SIGINT in numbers else 0
-            overdue = self.stopping() and time.monotonic() - self._signalled > GRACE
+                self.exit_code = Exit.INTERRUPTED if signal.SIGINT in numbers else Exit.DONE
+            overdue = self.stopping() and time.monotonic() - self._signalled > 2.0  # seconds to finish normally
             if not self._finished.is_set() and (overdue or self.entry.clock.last() == 0.0):
                 # End a run that does not finish in time, once its best solution is in the file.
                 self.entry.flush(patience=1.0)
                 contest, values = self.entry.contest, self.entry.values
                 if not values:
                     complain(f"{contest.model}: stopped before the model was read; there is no solution")
-                    self.exit_code = BAD_INPUT
+                    self.exit_code = Exit.BAD_INPUT
                 for value in values:
                     click.echo(f"{contest.result}: log potential {value:.6f}, cut off")
                 self.leave()

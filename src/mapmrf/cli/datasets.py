@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mapmrf.cli.program import (
-    BAD_INPUT,
+    Exit,
     bytes_option,
     check_outputs,
     check_parts,
@@ -30,8 +30,6 @@ from mapmrf.run.interrupts import check, raising
 
 if TYPE_CHECKING:
     from mapmrf.datasets.catalogue import ModelSet
-
-NAMED = 3  # number of missing models listed by name; the others are counted
 
 
 def _span(text: str) -> int | tuple[int, int]:
@@ -232,8 +230,9 @@ def _listing(folders: Sequence[str], found: dict[str, dict[str, Any]], verified:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    """The first three by name; the others are counted."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
 
 
 # -- download --------------------------------------------------------------------------------------------------------
@@ -269,7 +268,7 @@ def download(context: click.Context, which: Sequence[str], data: str | None, sou
         if files := [plain_file(entry).rpartition("/")[2] for entry in report.by_hand if entry.set == of.name]:
             place = folder / of.folder
             complain(f"{of.name}: no download address for {_some(files)}; see {of.page}, and put them into {place}")
-    return BAD_INPUT if report.failed else 0
+    return Exit.BAD_INPUT if report.failed else 0
 
 
 # -- look-alikes -----------------------------------------------------------------------------------------------------

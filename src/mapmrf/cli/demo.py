@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from mapmrf.model.graph import FactorGraph
     from mapmrf.run.result import Result
 
-SECONDS = 60.0  # time limit for a model of the user
 PATIENCE = 600.0  # time limit for the generated models, which need a second once the kernels are compiled
-WORTH_SAYING = 2.0  # seconds of loading or compiling kernels that are worth mentioning
 
 GRID_TEXT = """\
 1. A spin glass: 20 x 20 variables with two states each. Every variable prefers one state, and every pair of neighbours
@@ -62,7 +60,7 @@ def _tour(output: str, models: Mapping[str, FactorGraph]) -> Iterator[str]:
     yield f"   Picture: {output}"
     for number, (path, graph) in enumerate(models.items(), start=3):
         yield f"{number}. {path}: {graph.n_vars} variables, {graph.n_factors} factors."
-        yield _indented(explain(_solved(graph, DEFAULT_METHOD, SECONDS)))
+        yield _indented(explain(_solved(graph, DEFAULT_METHOD, seconds=60.0)))
 
 
 def explain(result: Result) -> str:
@@ -71,7 +69,7 @@ def explain(result: Result) -> str:
     if result.status is Status.INFEASIBLE:
         return "Every labelling violates a hard constraint: the model has no solution."
     lines = [f"{result.method} found a labelling with log potential {result.value:.4f} in {_seconds(result):.2f} s."]
-    if result.compile_time > WORTH_SAYING:
+    if result.compile_time > 2.0:  # worth mentioning
         lines.append(f"Loading or compiling its kernels took another {result.compile_time:.0f} s.")
     if result.status is Status.OPTIMAL:
         lines.append("It is proven optimal: no labelling is better.")

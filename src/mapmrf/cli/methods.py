@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
-SHOWN_RUNS = 10  # runs of `tune` in its printed table
 
 
 @main.command()
@@ -85,7 +84,7 @@ def tune(
         click.echo(strict_json({"best": tuning.best, "result": result, "table": tuning.table}))
     else:
         best = " ".join(f"--set {key}={value}" for key, value in tuning.best.items())
-        rows = sorted(tuning.table, key=lambda row: (-row["value"], row["runtime"]))[:SHOWN_RUNS]
+        rows = sorted(tuning.table, key=lambda row: (-row["value"], row["runtime"]))[:10]
         click.echo(f"{table(rows)}\n\nbest           {best}\n{report(tuning.result)}")
     return exit_code(tuning.result.status)
 

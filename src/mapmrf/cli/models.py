@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mapmrf.cli.program import (
+    Exit,
     bytes_option,
     check_outputs,
     check_parts,
@@ -27,8 +28,6 @@ from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:
     from mapmrf.certificates import Verification
-
-NOT_PROVEN = 4  # exit code for a certificate that is not valid, or leaves a wider gap than requested
 
 
 @main.command()
@@ -66,11 +65,11 @@ def verify(
         found = check(graph, labels, Certificate.read(certificate), exact=not fast)
     except InvalidCertificate as error:
         complain(f"not valid: {error}")
-        return NOT_PROVEN
+        return Exit.NOT_PROVEN
     click.echo(_verification_json(found, fast) if as_json else _verification_text(found, fast))
     if gap_tolerance is not None and found.relative_gap() > gap_tolerance:
         complain(f"the relative gap is {found.relative_gap():.3g}, expected at most {gap_tolerance:g}")
-        return NOT_PROVEN
+        return Exit.NOT_PROVEN
     return 0
 
 

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,13 +33,21 @@ if TYPE_CHECKING:
     from mapmrf.run.result import Result, Status
 
 ASKED = "_MAPMRF_COMPLETE"  # set by a shell that completes a command line
-LEAST_SPACE = 130e6  # bytes of address space that NumPy needs
-BAD_INPUT, INFEASIBLE, INTERRUPTED = 2, 3, 130
 ORDER = (
     "solve", "demo", "tune", "methods", "verify", "info", "convert", "check", "score", "partition", "join", "plot",
     "generate", "datasets", "bench", "report", "compile", "uai", "completion",
 )  # fmt: skip
 """The commands as `--help` lists them."""
+
+
+class Exit(IntEnum):
+    """The exit codes of commands that end by themselves."""
+
+    DONE = 0
+    BAD_INPUT = 2
+    INFEASIBLE = 3
+    NOT_PROVEN = 4  # a certificate that is not valid, or leaves a wider gap than requested
+    INTERRUPTED = 130
 
 
 class _StderrHandler(logging.Handler):
@@ -66,7 +75,7 @@ class CommandGroup(click.Group):
                 check()
                 # Raise OutOfMemory where NumPy could not even be loaded: OpenBLAS would end the process.
                 space = address_space()
-                if space < LEAST_SPACE:
+                if space < 130e6:
                     raise OutOfMemory(
                         f"ulimit -v leaves {shown_bytes(space)}, the program needs about {shown_bytes(PROGRAM)}"
                     )
@@ -91,7 +100,7 @@ def explain(error: BaseException) -> int:
     match error:
         case click.Abort() | KeyboardInterrupt():
             complain("interrupted")
-            return INTERRUPTED
+            return Exit.INTERRUPTED
         case click.ClickException():
             return fail(error.format_message())
         case MapMRFError():
@@ -110,7 +119,7 @@ def explain(error: BaseException) -> int:
 
 def fail(text: str) -> int:
     complain(f"error: {text}")
-    return BAD_INPUT
+    return Exit.BAD_INPUT
 
 
 def complain(text: str) -> None:
@@ -118,7 +127,7 @@ def complain(text: str) -> None:
 
 
 def exit_code(status: Status) -> int:
-    return {"infeasible": INFEASIBLE, "interrupted": INTERRUPTED}.get(status.value, 0)
+    return {"infeasible": Exit.INFEASIBLE, "interrupted": Exit.INTERRUPTED}.get(status.value, Exit.DONE)
 
 
 @click.group(
@@ -229,13 +238,6 @@ def _read(reader: Callable[[], Any]) -> Any:
 # -- Output of several commands: checks of files, answers, JSON and text tables ---------------------------------------
 
 
-MAX_MU_STATES = 1 << 20
-"""Number of states up to which a relaxed solution is written with a result: for a large picture it would be huge."""
-
-
-# -- files -----------------------------------------------------------------------------------------------------------
-
-
 def check_outputs(*paths: str | None) -> None:
     """Reject outputs that could not be written, before the work is done."""
     for path in paths:
@@ -290,7 +292,7 @@ def write_result(result: Result, path: str | None) -> None:
     from mapmrf.formats.solution import write_solution
     from mapmrf.run.result import Status
 
-    with_mu = result.mu_v is not None and result.mu_v.size <= MAX_MU_STATES
+    with_mu = result.mu_v is not None and result.mu_v.size <= 1 << 20  # for a large picture it would be huge
     writer = None if result.status is Status.INFEASIBLE else write_solution
     write_answer(path, result.status, lambda: result.to_json(trace=True, mu_v=with_mu), writer, result.labels)
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
+import io
+import json
 import math
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
 from mapmrf.cli.program import (
-    BAD_INPUT,
+    Exit,
     bytes_option,
     check_outputs,
     complain,
@@ -21,6 +26,7 @@ from mapmrf.cli.program import (
     force_option,
     json_option,
     main,
+    max_bytes,
     memory_option,
     method_option,
     print_answer,
@@ -29,38 +35,22 @@ from mapmrf.cli.program import (
     report,
     seed_option,
     set_option,
+    strict_json,
     time_option,
     write_answer,
     write_result,
 )
-from mapmrf.errors import OptionError
+from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.model.memory import byte_count
-from mapmrf.run.interrupts import leaving
+from mapmrf.run.interrupts import ending_within, leaving
 
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
+    from mapmrf.batch import Outcome
     from mapmrf.distributed.parts import Ranks
     from mapmrf.model.graph import FactorGraph
     from mapmrf.run.method import Method
     from mapmrf.run.result import Result, TracePoint
-import csv
-import io
-import json
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
-from typing import IO, TYPE_CHECKING
-
-from mapmrf.cli.program import INFEASIBLE, INTERRUPTED, max_bytes, strict_json
-from mapmrf.errors import MapMRFError
-from mapmrf.run.interrupts import ending_within
-
-if TYPE_CHECKING:
-    from mapmrf.batch import Outcome
-    from mapmrf.model.graph import FactorGraph
-    from mapmrf.run.result import Result
-
-NEGLIGIBLE = 1e-9  # largest relative gap of a certificate that is not reported
 
 REFUSED = {
     "several models": (
@@ -331,7 +321,7 @@ def _write_certificate(result: Result, path: str) -> None:
         return
     result.certificate.write(path)
     bound, value = result.certificate.bound, result.value
-    if bound > (value if value == -math.inf else value + NEGLIGIBLE * max(1.0, abs(value))):
+    if bound > (value if value == -math.inf else value + 1e-9 * max(1.0, abs(value))):
         complain(f"{path} proves no more than the bound {bound:.12g}: the value is {value:.12g}")
 
 
@@ -420,17 +410,16 @@ def _solve_on_ranks(request: SolveRequest, values: dict[str, Any], ranks: Ranks)
 def _fail_on_ranks(ranks: Ranks, error: Exception) -> int:
     """Print one line that names the rank; an error that all ranks share is printed by the first one only."""
     from mapmrf.distributed.parts import RankError, describe
-    from mapmrf.errors import MapMRFError
 
     if isinstance(error, RankError | MapMRFError | ImportError):
         if ranks.rank == 0:
             complain(f"error: {error}")
-        return BAD_INPUT
+        return Exit.BAD_INPUT
     if ranks.size == 1:
         raise error
     complain(f"error: rank {ranks.rank}: {type(error).__name__}: {describe(error)}")
-    ranks.abort(BAD_INPUT)
-    return BAD_INPUT
+    ranks.abort(Exit.BAD_INPUT)
+    return Exit.BAD_INPUT
 
 
 # -- `solve` for several files, or for one model and an evidence table: one line each, in order -----------------------
@@ -438,15 +427,10 @@ def _fail_on_ranks(ranks: Ranks, error: Exception) -> int:
 
 _FIGURES = ("value", "bound", "gap", "status", "seconds")
 
-_WIDEST = 48
-
-LONGEST = 12.0
-"""Seconds after a signal until a batch is left that still waits, for instance for somebody to read its output."""
-
 
 def solve_batch(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
     arguments = {**arguments, "max_bytes": max_bytes()}
-    with ending_within(LONGEST):
+    with ending_within(12.0):  # seconds after a signal: somebody may have to read its output
         try:
             return (_solve_files if request.evidence_table is None else _solve_table)(request, arguments)
         finally:
@@ -461,7 +445,7 @@ class BatchReport:
     def __init__(self, request: SolveRequest, what: str, names: Sequence[str]) -> None:
         self.as_json, self.in_lines = request.as_json, not (request.as_json or request.quiet)
         self.total = len(names)
-        self.width = min(_WIDEST, max(map(len, [what, *names])))
+        self.width = min(48, max(map(len, [what, *names])))
         self.errors = self.missed = 0
         self.statuses: set[str] = set()
         if self.in_lines:
@@ -494,10 +478,10 @@ class BatchReport:
         if self.missed:
             complain(f"interrupted: {self.missed} of {self.total} not solved")
         if self.missed or "interrupted" in self.statuses:
-            return INTERRUPTED
+            return Exit.INTERRUPTED
         if self.errors:
-            return BAD_INPUT
-        return INFEASIBLE if "infeasible" in self.statuses else 0
+            return Exit.BAD_INPUT
+        return Exit.INFEASIBLE if "infeasible" in self.statuses else 0
 
     def _print_line(self, name: str, cells: Sequence[str]) -> None:
         value, bound, gap, status, seconds = cells

@@ -24,7 +24,6 @@ from mapmrf.compilation.stopping import CompileWatch, CompilingPostponed, Compil
 
 EVENT = "mapmrf:compile"
 """The numba event around a compilation in another process; those in this one are ``numba:compile``."""
-LOOK = 0.02  # seconds between checks of whether the run must stop
 
 _COMMAND = (sys.executable, "-m", "mapmrf.compilation.process")
 
@@ -60,7 +59,7 @@ class CompileProcess:
             return False
         while True:
             try:
-                return self.replies.get(timeout=LOOK) == b"done"
+                return self.replies.get(timeout=0.02) == b"done"
             except queue.Empty:
                 if watch.stop():
                     raise CompilingStopped(name) from None

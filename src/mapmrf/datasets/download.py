@@ -27,12 +27,8 @@ from mapmrf.formats.files import compression, read_bytes
 
 ATTEMPTS = 4  # consecutive attempts without progress after which the download ends
 PAUSE = 1.0  # seconds before the second attempt; doubled before each further one
-TIMEOUT = 30.0  # seconds without a response after which an attempt has failed
 
-CHUNK = 1 << 14
 _ARCHIVES = (".tgz", ".tar.gz", ".zip")
-_TEMPORARY = (408, 429, 500, 502, 503, 504)
-_NOT_THERE = (404, 410)
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, LZMAError)
 
 Listener = Callable[[str, int, int | None], None]
@@ -232,9 +228,9 @@ def _try(url: str, part: Path, listener: Callable[[int, int | None], None]) -> s
                 return ""
             part.unlink()
             return "the partial file does not belong to this download"
-        if answer.status_code in _TEMPORARY:
+        if answer.status_code in (408, 429, 500, 502, 503, 504):  # it may be better soon
             return said
-        raise (NotOnServer if answer.status_code in _NOT_THERE else DownloadError)(f"{url}: {said}") from None
+        raise (NotOnServer if answer.status_code in (404, 410) else DownloadError)(f"{url}: {said}") from None
     except (OSError, RequestException) as error:
         return _first_cause(error)
 
@@ -271,8 +267,8 @@ def _transfer(url: str, part: Path, listener: Callable[[int, int | None], None])
                 file.truncate(0)
                 raise OSError("the server sent a different range than requested")
 
-        options: dict[str, Any] = {"timeout": TIMEOUT, "headers": asked, "hooks": {"response": begin}}
-        HTTPDownloader(progressbar=bar, chunk_size=CHUNK, **options)(url, file, None)
+        options: dict[str, Any] = {"timeout": 30.0, "headers": asked, "hooks": {"response": begin}}
+        HTTPDownloader(progressbar=bar, chunk_size=1 << 14, **options)(url, file, None)
 
 
 class _DownloadBar:

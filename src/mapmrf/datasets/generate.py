@@ -15,7 +15,6 @@ from mapmrf.errors import OptionError
 from mapmrf.model.graph import FactorGraph
 
 Span = int | tuple[int, int]  # a count, or the smallest and the largest count
-MAX_TABLE = 1 << 24  # largest table that `random_graph` makes, in entries
 
 
 def grid(
@@ -87,7 +86,7 @@ def random_graph(
     size = rng.integers(low, high, n_factors, endpoint=True)
     scopes = [rng.choice(n_vars, k, replace=False) for k in size]
     n_configs = np.array([np.prod(card[scope], dtype=np.float64) for scope in scopes])
-    _require(n_configs.max(initial=0) <= MAX_TABLE, f"a table would need {n_configs.max(initial=0):.3g} entries")
+    _require(n_configs.max(initial=0) <= 1 << 24, f"a table would need {n_configs.max(initial=0):.3g} entries")
     planted = rng.integers(card)
     inside = [np.ravel_multi_index(tuple(planted[scope]), tuple(card[scope])) for scope in scopes]
     spared = offsets(n_configs)[:-1] + np.array(inside, dtype=np.int64)
@@ -326,19 +325,17 @@ class _Picture:
     contrast: Floats  # (n_edges,): difference of colour across a border, 0 to 1
 
 
-_CELL = 14  # pixels along the side of a superpixel
-
-
 def _picture(n: int, n_regions: int, rng: Random) -> _Picture:
+    side = 14  # of a superpixel, in pixels
     rows = max(1, round((0.75 * n) ** 0.5))
     cols = -(-n // rows)
     cells = np.sort(rng.permutation(rows * cols)[:n])
     # Integer coordinates: distances are exact, and the image is the same on every machine.
-    y = cells // cols * _CELL + rng.integers(1, _CELL - 1, n)
-    x = cells % cols * _CELL + rng.integers(1, _CELL - 1, n)
+    y = cells // cols * side + rng.integers(1, side - 1, n)
+    x = cells % cols * side + rng.integers(1, side - 1, n)
     # The nearest of some points for every pixel, the first one in ties; then the pairs of points that touch somewhere.
-    across = (np.arange(cols * _CELL)[:, None] - x) ** 2
-    picture = np.stack([np.argmin(across + (row - y) ** 2, axis=1) for row in range(rows * _CELL)])
+    across = (np.arange(cols * side)[:, None] - x) ** 2
+    picture = np.stack([np.argmin(across + (row - y) ** 2, axis=1) for row in range(rows * side)])
     sides = [(picture[:, :-1], picture[:, 1:]), (picture[:-1], picture[1:])]
     pairs = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in sides])
     pairs = np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1)
@@ -424,8 +421,6 @@ def _grids(number: int, scale: float) -> FactorGraph:
 
 # -- proteins --------------------------------------------------------------------------------------------------------
 
-_EXTREME = 4  # the number of the look-alike whose learning has diverged, like the paper's M5
-
 
 def _protein(number: int, scale: float) -> FactorGraph:
     """Which proteins interact (I), and in which compartments each lives (L), as seen by noisy experiments."""
@@ -433,12 +428,13 @@ def _protein(number: int, scale: float) -> FactorGraph:
     # experiment; a factor (L, L, I) for every pair and compartment, and one (I, I, I) for every triangle of pairs. All
     # factors of a kind share a table.
     rng = np.random.default_rng([14, number])
-    learnt = _extreme if number == _EXTREME else _moderate
+    diverged = number == 4  # its learning, like that of the paper's M5
+    learnt = _extreme if diverged else _moderate
     n_proteins = max(6, round(862 * scale))
     pairs = _interactions(n_proteins, rng)
     layout = _FamilyLayout()
     interacts = layout.variables(len(pairs), learnt([-0.7, -0.68], rng))
-    sure = 0.0 if number == _EXTREME else 0.005
+    sure = 0.0 if diverged else 0.005
     for repeats, seen, false, missed in ((2, 0.31, 0.01, 0.45), (1, 0.23, sure, 0.7), (2, 0.325, 0.1, 0.75)):
         done = [np.flatnonzero(rng.random(len(pairs)) < seen) for _ in range(repeats)]
         layout.observe(interacts[np.sort(np.concatenate(done))], _experiment(false, missed))

@@ -20,7 +20,6 @@ from mapmrf.model.graph import FactorGraph, Names
 
 _ROW_TOL = 1e-6  # tolerance for the sums of rows: other rows are reported when they are read
 _SUM_TOL = 1e-2  # tolerance for the sum of a row in a network that is written: printed tables have two digits
-_ROWS = 1 << 18  # rows that are checked together
 _WRONG_ROWS = "rows of conditional probability tables do not sum to 1"
 _log = logging.getLogger("mapmrf")
 
@@ -72,7 +71,8 @@ def network_graph(path: Path, tables: list[ConditionalTable], names: Names) -> F
 def _n_wrong(probability: Floats) -> int:
     """Number of rows that do not sum to 1, counted in small parts of a large table."""
     rows = probability.reshape(-1, probability.shape[-1])
-    parts = (rows[begin : begin + _ROWS] for begin in range(0, len(rows), _ROWS))
+    step = 1 << 18
+    parts = (rows[begin : begin + step] for begin in range(0, len(rows), step))
     return sum(int((np.abs(part.sum(axis=-1) - 1.0) > _ROW_TOL).sum()) for part in parts)
 
 

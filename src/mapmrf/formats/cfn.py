@@ -27,7 +27,6 @@ CONSTRAINTS = True
 
 OPEN, CLOSE = b"[", b"]"
 CFN_TYPES = (*KEYWORDS, "knapsackv")
-DEPTH = 8  # maximum depth of nested brackets
 _COMMENT = re.compile(rb"(?m)^#[^\n]*")
 _TOKEN = re.compile(rb'[\s,:]*(?:([{\[])|([}\]])|"([^"\n]*)"|([^\s,:{}\[\]"]+))')
 _BRACKET = re.compile(rb"[{}\[\]]")
@@ -300,14 +299,14 @@ def _global(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], what: str
         scanner.fail(f"params of {what}", f"those of {kind}", "others")
 
 
-def _nested(scanner: _RelaxedJson, what: str, depth: int = DEPTH) -> list[Any]:
+def _nested(scanner: _RelaxedJson, what: str, depth: int = 8) -> list[Any]:
     """The words, and lists of the same, up to the closing bracket."""
     found: list[Any] = []
     while not scanner.closes(what):
         if scanner.peek() == OPEN:
             scanner.open(what)
             if depth == 0:
-                scanner.fail(what, f"at most {DEPTH} nested brackets")
+                scanner.fail(what, "at most 8 nested brackets")
             found.append(_nested(scanner, what, depth - 1))
         else:
             found.append(scanner.word(what))

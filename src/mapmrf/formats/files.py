@@ -29,9 +29,7 @@ from mapmrf.run.atomic_files import whole_file
 AnyPath = str | os.PathLike[str]
 
 FEW = 1 << 16  # bytes that are too few to be counted
-MOST = 2.0**46  # more bytes than any machine has, for systems that do not report their memory
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_PIECE = 1 << 20
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
 _CORRUPT = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 
@@ -41,7 +39,8 @@ class ByteBudget:
 
     def __init__(self, limit: float | None = None) -> None:
         self.limit = byte_count(limit, "max_bytes")
-        self.allowed = min(machine_bytes(), MOST) if self.limit is None else self.limit
+        # Systems that do not report their memory have less than 2^46 bytes.
+        self.allowed = min(machine_bytes(), 2.0**46) if self.limit is None else self.limit
         self.charged: dict[str, float] = {}
 
     def charge(self, path: AnyPath, needed: float, what: str, place: str = "") -> None:
@@ -147,7 +146,7 @@ def _piped(name: str) -> bytes:
 def _pieces(path: AnyPath, file: IO[bytes], what: str) -> bytes:
     """The content of a file of unknown size, charged piece by piece: a few bytes may expand to very many."""
     pieces, size = [], 0
-    while piece := file.read(_PIECE):
+    while piece := file.read(1 << 20):
         size += len(piece)
         charge(path, 2 * size, what)  # the pieces, and their concatenation
         pieces.append(piece)

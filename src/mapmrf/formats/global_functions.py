@@ -23,9 +23,6 @@ from mapmrf.model.names import Names
 _log = logging.getLogger("mapmrf")
 
 KEYWORDS = ("salldiff", "sgcc", "samong", "knapsack", "knapsackp", "clique")  # the supported functions
-MOST_MISSING = 1000  # largest allowed shortfall of a number of variables below a limit that it can never reach
-MOST_STEPS = 1_000_000  # maximum number of constraints for one function
-DIGITS = 9  # maximum number of decimals of real weights: toulbar2's weights are integers
 
 Limits = Sequence[tuple[tuple[int, ...], int, int]]
 """For sets of states, the smallest and largest number of variables that may have one of them."""
@@ -48,9 +45,8 @@ def counting(
         yield all_different(scope)
     else:  # every variable above one, or pair, in a state is a violation
         states = range(int(card[scope].max(initial=0)))
-        if len(states) * len(scope) > MOST_STEPS:
-            found = f"{len(states)} states of {len(scope)} variables"
-            raise FormatError(f"found {found}, expected at most {MOST_STEPS} pairs")
+        if len(states) * len(scope) > 1_000_000:  # constraints for one function
+            raise FormatError(f"found {len(states)} states of {len(scope)} variables, expected at most 1000000 pairs")
         yield from _counted(scope, violations, [((k,), 0, 1) for k in states], card)
 
 
@@ -70,7 +66,7 @@ def _counted(scope: list[int], violations: tuple[str, float], limits: Limits, ca
                 yield linear(pairs, ones, lower=least, upper=most)
             continue
         # A shortfall that no labelling can avoid costs the same in all of them: a constraint for each variable.
-        if least > n + MOST_MISSING or most < -MOST_MISSING:
+        if least > n + 1000 or most < -1000:
             raise FormatError(f"found a number from {least} to {most} of {n} variables, expected one from 0 to {n}")
         for t in range(1, least + 1):
             yield linear(pairs, ones, lower=t, penalty=cost)
@@ -170,13 +166,13 @@ def _functions(path: object, constraints: Constraints, c: int) -> Iterator[Writt
 
 
 def _whole_scale(path: object, constraints: Constraints, c: int) -> int:
-    """The power of ten that makes the weights whole numbers."""
+    """The power of ten, at most the ninth, that makes the weights whole numbers, as toulbar2's are."""
     weights = constraints.weight[constraints.span(c)]
-    for digits in range(DIGITS + 1):
+    for digits in range(10):
         scaled = weights * 10**digits
         if np.all(np.abs(scaled - np.round(scaled)) <= 1e-9 * np.maximum(1.0, np.abs(scaled))):
             return int(10**digits)
-    raise FormatError(f"{path}: constraint {c} ({constraints.names[c]}): the weights have more than {DIGITS} decimals")
+    raise FormatError(f"{path}: constraint {c} ({constraints.names[c]}): the weights have more than 9 decimals")
 
 
 def _row(terms: list[tuple[int, int, int]], capacity: int) -> WrittenFunction:

@@ -34,7 +34,6 @@ HUGE = 1 << 22
 """Number of entries from which the list may be long: such a table is slow to fill and too large to exploit."""
 INDICATOR_BYTES = 48.0  # bytes per indicator of a constraint, including temporary copies
 LISTS = "its lists of tuples"
-_MOST_CACHED = 1 << 14
 
 
 def keeps_list(size: Floats, count: Ints, shape: Ints, shape_ptr: Ints, users: Ints | int = 1) -> Bools:
@@ -339,7 +338,7 @@ def listed(numbers: Floats, table_ptr: Ints) -> tuple[Floats, Ints, Ints]:
 
 def tuple_text(inside: Ints, shape: tuple[int, ...], numbers: Floats, number: str) -> str:
     """Lines ``x_1 ... x_k number`` for some positions in a table of a shape."""
-    if math.prod(shape) <= _MOST_CACHED:
+    if math.prod(shape) <= 1 << 14:  # the texts of all states are kept for the next table of this shape
         states = _states(shape)
         rows = zip(inside.tolist(), numbers.tolist(), strict=True)
         return "".join([f"{states[at]} {number % x}\n" for at, x in rows])

@@ -35,8 +35,6 @@ from mapmrf.model.graph import FactorGraph
 SUFFIXES = (".mc", ".rudy")
 WEIGHTS = True
 
-FIELD_TOLERANCE = 1e-12  # field of a variable, relative to all couplings, that counts as round-off
-
 _CONSTANT = re.compile(rb"(?m)^[ \t]*#[ \t]*constant[ \t]*=[ \t]*" + NUMBER + rb"[ \t\r]*$")
 _COMMENT = re.compile(rb"(?m)^[ \t]*#[^\n]*$")
 _WHOLE = re.compile(rb"[0-9]+")
@@ -105,7 +103,8 @@ def _cut_of(path: Path, terms: Terms) -> Terms:
     field = np.zeros(terms.n_vars)
     for ends, part in ((terms.i[~pairs], terms.weight[~pairs]), (i, weight), (j, weight)):
         field += np.bincount(ends, part, terms.n_vars)
-    wrong = np.flatnonzero(np.abs(field) > FIELD_TOLERANCE * (1.0 + np.abs(terms.weight).sum()))
+    round_off = 1e-12 * (1.0 + np.abs(terms.weight).sum())
+    wrong = np.flatnonzero(np.abs(field) > round_off)
     if len(wrong):
         found = f"variable {wrong[0]} prefers state {int(field[wrong[0]] < 0)} by {abs(field[wrong[0]]):.6g}"
         raise FormatError(f"{path}: {found}, expected no unary potentials: this format has none")

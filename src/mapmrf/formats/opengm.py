@@ -21,10 +21,6 @@ SUFFIXES = (".h5", ".hdf5")
 
 _GROUP = "gm"
 _VERSION = (2, 0)
-_FLOAT64 = 1
-_HARD = 0  # HDF5's number for members of the group itself, neither soft nor external links
-_FILTERS = range(1, 7)
-"""Filters that are part of HDF5: deflate, shuffle, fletcher32, szip, nbit, scaleoffset. Others are plugins."""
 
 
 def sniff(data: bytes) -> bool:
@@ -99,7 +95,8 @@ class _Group:
             raise FormatError(f"{self.path}: dataset {name!r} is stored in another file, expected all in this one")
         layout = found.id.get_create_plist()
         filters = [layout.get_filter(k)[0] for k in range(layout.get_nfilters())]
-        if any(number not in _FILTERS for number in filters):
+        # Those from 1 to 6 are part of HDF5: deflate, shuffle, fletcher32, szip, nbit, scaleoffset.
+        if any(not 1 <= number <= 6 for number in filters):
             raise FormatError(f"{self.path}: dataset {name!r} needs the filter {max(filters)}, expected HDF5's own")
         # A dataset may be larger than the file: parts never written are filled in.
         self._n_numbers += int(found.shape[0])
@@ -119,7 +116,7 @@ class _Group:
             links = getattr(found.id, "links", None)  # a dataset has none
             if links is None or not links.exists(step.encode()):
                 return None
-            if links.get_info(step.encode()).type != _HARD:
+            if links.get_info(step.encode()).type != 0:  # neither soft nor external
                 raise FormatError(f"{self.path}: {step!r} is a link, expected a group or a dataset")
             found = found[step]
         return found
@@ -168,17 +165,17 @@ def _functions(group: _Group, header: _Header, values: str, linear: bool) -> tup
     for kind, count in zip(header.types.tolist(), header.counts.tolist(), strict=True):
         if count == 0:
             continue
-        if kind not in functions.READERS:
-            known = functions.REFUSED.get(kind, "unknown")
-            raise FormatError(f"{group.path}: found {count} functions of type {kind} ({known}), which cannot be read")
+        reader = functions.TYPES.get(kind, "unknown")
+        if isinstance(reader, str):
+            raise FormatError(f"{group.path}: found {count} functions of type {kind} ({reader}), which cannot be read")
         where = f"function-id-{kind}"
         indices = group.array(f"{where}/indices")
         numbers = group.array(f"{where}/values", kinds="uif")
-        bad = scales.first_bad(numbers, values if kind in functions.PLAIN else "cost")
+        bad = scales.first_bad(numbers, values if reader.gives_energies else "cost")
         if bad is not None:
             group.fail(f"{where}/values", bad, numbers, scales.expected(values))
         source = functions.Source(str(group.path), where, indices, numbers, count, linear, header.n_factors)
-        parts.append(functions.READERS[kind](source))
+        parts.append(reader.read(source))
     tables = functions.joined(group.path, parts)
     if scales.first_bad(tables.theta_t, values) is not None:
         raise FormatError(f"{group.path}: found a function with impossible values, expected {scales.expected(values)}")
@@ -250,7 +247,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     parts += [_factor_part(graph, k, first) for k in np.unique(graph.arity).tolist()]
     model = _assembled(parts, first + graph.n_factors)
     scales.check_allowed(path, model.theta)
-    header = [*_VERSION, graph.n_vars, model.n_factors, 1, functions.EXPLICIT, model.n_functions, _FLOAT64]
+    header = [*_VERSION, graph.n_vars, model.n_factors, 1, functions.EXPLICIT, model.n_functions, 1]  # 1: doubles
     memory = io.BytesIO()
     with h5py.File(memory, "w") as file:
         group = file.create_group(_GROUP)

@@ -17,20 +17,9 @@ from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats.files import charge
 from mapmrf.formats.lists import LISTS, diagonal, keeps_list, stays_list, tables_of_keys
-from mapmrf.formats.tables import last_fastest, same_shapes, table_offsets, table_sizes
+from mapmrf.formats.tables import FEW_ENTRIES, last_fastest, same_shapes, table_offsets, table_sizes
 
 EXPLICIT = 16000
-REFUSED = {
-    **dict.fromkeys((15995, 15996, 15997, 15998, 15999), "a constraint"),
-    16009: "static single site",
-    16010: "dynamic single site",
-    16033: "fields of experts",
-    **dict.fromkeys((16165, 16166, 16167), "learnable"),
-}
-"""Types that cannot be converted to tables."""
-PLAIN = frozenset({EXPLICIT, 16001, 16006, 16007, 16008, 16011})
-"""Types whose values are energies; those of the others are weights and limits."""
-_MOST_POTTS_G = 11
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,10 +174,6 @@ Scale = Callable[[Floats], Floats]
 """Values of some functions, a row each -> what they are multiples of, by which the values are then divided."""
 
 
-PART = 1 << 20  # entries of large tables that are computed at a time
-FEW_ENTRIES = 1 << 16  # entries up to which functions of a shape get a table each: shared tables are found later
-
-
 class Units(NamedTuple):
     """Functions of one shape: their places, the values of the tables that they are multiples of, and which and how."""
 
@@ -255,12 +240,12 @@ def _fill(tables: Floats, values: Floats, formula: Formula) -> None:
         if not dims:
             tables[:] = formula(values, dims, 0)
             return
-        row = math.prod(dims[1:])
-        some, states = max(1, PART // (row * dims[0])), max(1, PART // row)
+        row, part = math.prod(dims[1:]), 1 << 20
+        some, states = max(1, part // (row * dims[0])), max(1, part // row)
         for begin in range(0, n, some):
             for first in range(0, dims[0], states):
-                part = tables[begin : begin + some, first : first + states]
-                part[:] = formula(values[begin : begin + some], part.shape[1:], first)
+                block = tables[begin : begin + some, first : first + states]
+                block[:] = formula(values[begin : begin + some], block.shape[1:], first)
 
 
 def _units(members: Ints, dims: tuple[int, ...], rows: Floats, scale: Scale | None) -> Units:
@@ -325,8 +310,8 @@ def _potts_g(source: Source) -> OpenGMTables:
     """A value for every way in which the variables can be equal to one another."""
     shape, shape_ptr = _any_shapes(source)
     order = np.diff(shape_ptr)
-    if order.max(initial=0) > _MOST_POTTS_G:
-        source.fail(f"a Potts-G function of {order.max()} variables", f"at most {_MOST_POTTS_G}")
+    if order.max(initial=0) > 11:
+        source.fail(f"a Potts-G function of {order.max()} variables", "at most 11")
     n_values = np.array([len(_partitions(int(d))) for d in range(order.max(initial=0) + 1)])[order]
     source.check_values(int(n_values.sum()))
     value_at = np.append(0, np.cumsum(n_values)[:-1])
@@ -359,22 +344,38 @@ def _partitions(d: int) -> Ints:
     return codes
 
 
-READERS: dict[int, Callable[[Source], OpenGMTables]] = {
-    EXPLICIT: _explicit,
-    16001: _sparse,
-    16002: _few_values(1, lambda v, dims, k: v[:, 0] * _difference(dims, k), pairs=True, scale=_take_out(0)),
-    16003: _few_values(
-        2, lambda v, dims, k: v[:, 1] * np.minimum(_difference(dims, k), v[:, 0]), pairs=True, scale=_take_out(1)
+@dataclass(frozen=True)
+class FunctionType:
+    """How to read functions of a type; the values of some are energies, of others weights and limits."""
+
+    read: Callable[[Source], OpenGMTables]
+    gives_energies: bool = True
+
+
+def _scaled(n_values: int, formula: Formula) -> FunctionType:
+    """Functions of pairs that are multiples of their last value."""
+    return FunctionType(_few_values(n_values, formula, pairs=True, scale=_take_out(n_values - 1)), gives_energies=False)
+
+
+TYPES: dict[int, FunctionType | str] = {
+    **dict.fromkeys((15995, 15996, 15997, 15998, 15999), "a constraint"),
+    EXPLICIT: FunctionType(_explicit),
+    16001: FunctionType(_sparse),
+    16002: _scaled(1, lambda v, dims, k: v[:, 0] * _difference(dims, k)),
+    16003: _scaled(2, lambda v, dims, k: v[:, 1] * np.minimum(_difference(dims, k), v[:, 0])),
+    16004: _scaled(1, lambda v, dims, k: v[:, 0] * _difference(dims, k) ** 2),
+    16005: _scaled(2, lambda v, dims, k: v[:, 1] * np.minimum(_difference(dims, k) ** 2, v[:, 0])),
+    16006: FunctionType(_few_values(2, _potts, pairs=True, scale=_take_out_difference, tuples=min)),
+    16007: FunctionType(
+        _few_values(2, _potts, pairs=False, scale=_take_out_difference, tuples=lambda dims: min(dims, default=0))
     ),
-    16004: _few_values(1, lambda v, dims, k: v[:, 0] * _difference(dims, k) ** 2, pairs=True, scale=_take_out(0)),
-    16005: _few_values(
-        2, lambda v, dims, k: v[:, 1] * np.minimum(_difference(dims, k) ** 2, v[:, 0]), pairs=True, scale=_take_out(1)
+    16008: FunctionType(
+        _few_values(1, lambda v, dims, _: np.broadcast_to(v[:, 0], (len(v), *dims)), pairs=False, tuples=lambda dims: 0)
     ),
-    16006: _few_values(2, _potts, pairs=True, scale=_take_out_difference, tuples=min),
-    16007: _few_values(2, _potts, pairs=False, scale=_take_out_difference, tuples=lambda dims: min(dims, default=0)),
-    16008: _few_values(
-        1, lambda v, dims, _: np.broadcast_to(v[:, 0], (len(v), *dims)), pairs=False, tuples=lambda dims: 0
-    ),
-    16011: _potts_g,
+    16009: "static single site",
+    16010: "dynamic single site",
+    16011: FunctionType(_potts_g),
+    16033: "fields of experts",
+    **dict.fromkeys((16165, 16166, 16167), "learnable"),
 }
-"""Id of a type -> reader of its functions."""
+"""Id of a type -> how its functions are read, or what they are if they cannot be converted to tables."""

@@ -20,7 +20,6 @@ from mapmrf.model.graph import FactorGraph
 
 MOST_VARIABLES = 2**27
 NUMBER = rb"([+-]?[0-9.][0-9.eE+-]*)"
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,8 +160,9 @@ def terms_of(graph: FactorGraph, spin: bool) -> Terms:
 
 def term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Iterator[str]:
     """Yield lines ``i j weight``."""
-    for begin in range(0, len(terms.i), _CHUNK):
-        some = slice(begin, begin + _CHUNK)
+    step = 1 << 16
+    for begin in range(0, len(terms.i), step):
+        some = slice(begin, begin + step)
         rows = zip(terms.i[some].tolist(), terms.j[some].tolist(), (-sign * terms.weight[some]).tolist(), strict=True)
         yield "".join([f"{i} {j} {number(weight)}\n" for i, j, weight in rows])
 

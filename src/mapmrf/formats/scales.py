@@ -18,10 +18,8 @@ FORBIDDEN = 1e30
 WRITTEN_FORBIDDEN = 1e39  # written for a forbidden entry: toulbar2 needs logs below -1e38
 # Beyond these logs a potential overflows, or is denormal and loses digits.
 _LOWEST, _HIGHEST = np.log(np.finfo(np.float64).tiny), np.log(np.finfo(np.float64).max)
-_MODERATE = _HIGHEST / 2
 DIGITS = 15  # digits of the sum of all costs: sums stay exact in 53 bits, and far from the limits of 64
 MOST_DECIMALS = 300  # powers of ten that a float can hold, with room for digits
-_FEW_DIGITS = 1e-4  # range of the log potentials below which fewer than 12 digits of them survive as potentials
 _log = logging.getLogger("mapmrf")
 
 _EXPECTED = {
@@ -110,7 +108,7 @@ def check_allowed(path: Path, theta: Floats) -> None:
 def _warn_about_digits(path: Path, graph: FactorGraph) -> None:
     """Log if potentials are so close to each other that their logs, which solvers add up, lose digits."""
     # A number near 1 has 16 digits, so its log is known to 1e-16, and a log of 1e-9 has 7 digits.
-    if graph.unit < _FEW_DIGITS:
+    if graph.unit < 1e-4:  # fewer than 12 digits survive
         digits = max(0, round(math.log10(graph.unit / np.finfo(np.float64).epsneg)))
         _log.warning(
             "%s: log potentials that differ by at most %.1g keep %d digits as potentials: write .LG (logs) to keep all",
@@ -150,11 +148,12 @@ def _shifts(path: Path, theta: Floats, ptr: Ints, name: Callable[[int], str]) ->
         if high - low > _HIGHEST - _LOWEST - 1.0:
             found = f"log potentials from {low:g} to {high:g} do not fit as potentials"
             raise FormatError(f"{path}: {name(b)}: {found}, write .LG (logs) instead")
-        if high - low > 2 * _MODERATE:
+        if high - low > _HIGHEST:
             shifts[b] = (high + low) / 2 - (_HIGHEST + _LOWEST) / 2
         else:
             # Half of the range is enough, so that the shifts add up to as little as possible.
-            shifts[b] = high - _MODERATE if high > _MODERATE else low + _MODERATE
+            moderate = _HIGHEST / 2
+            shifts[b] = high - moderate if high > moderate else low + moderate
     return shifts
 
 

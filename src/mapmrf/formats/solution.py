@@ -22,7 +22,6 @@ from mapmrf.model.graph import FactorGraph
 
 _BEGIN = b"-BEGIN-"
 _HEADER = b"MPE\n"
-_PAGE = 4096
 _MOST_KEPT = 1 << 24
 _TASKS = (b"MPE", b"MAP")
 _STYLES = ("2014", "2010")
@@ -196,7 +195,7 @@ class SolutionStream:
         """
         block = _block(labels, self.style)
         try:
-            if len(block) > _PAGE and stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            if len(block) > 4096 and stat.S_ISREG(os.fstat(self._descriptor).st_mode):
                 self._replace(block)
             else:
                 rest = self._before + block  # in one write if possible; pipes and full disks may accept less

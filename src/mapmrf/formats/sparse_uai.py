@@ -30,7 +30,6 @@ SUFFIXES = (".suai",)
 CONSTRAINTS = True
 
 _WORDS = ("SPARSEMARKOV", "SPARSEBAYES")
-MOST_TUPLES = 10_000  # maximum number of tuples of a constraint that is written as a list
 
 
 def sniff(data: bytes) -> bool:
@@ -191,7 +190,7 @@ def _lists_of(constraints: Constraints, c: int, card: Ints) -> list[WrittenList]
         least, most = -math.inf, len(plus)
         plus[last] = sorted(set(range(int(card[last]))) - set(follow))
     n = len(plus)
-    if math.prod(map(float, map(len, plus.values()))) > MOST_TUPLES:
+    if math.prod(map(float, map(len, plus.values()))) > 10_000:
         return None
     tuples = list(itertools.product(*plus.values()))
     if least <= 0 and most == n - 1:  # not all variables have one of their states

@@ -25,12 +25,10 @@ MOST_STATES = 2**30
 COPIES = 3.0  # bytes needed to read each byte of a table: the table itself and up to two temporary copies
 TABLES = "its tables"
 MOST_COUNT = 2**53
-LEAST_FACTORS = 64  # number of factors below which a model has no weights
+FEW_ENTRIES = 1 << 16  # entries up to which similar factors get a table each: shared tables are found later
 LEAST_USERS = 8  # minimum average number of factors per table for weights to be worth their memory
-_SAMPLE = 256
 _CHUNK = 1 << 20
 _CACHED = 1 << 17
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,10 +249,11 @@ def _rows(values: Floats, start: Ints, size: int) -> NDArray[np.uint64]:
 
 
 def _hashes(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    factor = np.uint64(0x9E3779B97F4A7C15)
     mixed = bits ^ (bits >> np.uint64(32))  # round numbers have their ones at the top, products need them below
-    mixed *= _FACTOR
+    mixed *= factor
     mixed ^= mixed >> np.uint64(29)
-    mixed *= np.cumprod(np.full(bits.shape[1], _FACTOR))
+    mixed *= np.cumprod(np.full(bits.shape[1], factor))
     hashes: NDArray[np.uint64] = mixed.sum(axis=1, dtype=np.uint64)
     return hashes
 
@@ -271,7 +270,7 @@ def with_weights(factors: Factors) -> Factors:
     theta_t, table_ptr, sizes = factors.theta_t, factors.table_ptr, np.diff(factors.table_ptr)
     users = np.bincount(factors.table_of[np.diff(factors.scope_ptr) > 1], minlength=len(sizes))
     n_factors, total = len(factors.table_of), int(users.sum())
-    if total < LEAST_FACTORS or int(sizes[users > 0].sum()) <= n_factors:
+    if total < 64 or int(sizes[users > 0].sum()) <= n_factors:
         return factors
     units, weight = theta_t, np.ones(len(sizes))
     for size in np.unique(sizes[users > 0]).tolist():
@@ -303,7 +302,7 @@ def _promising(theta_t: Floats, start: Ints, size: int) -> Split | None:
     """A way to split tables of one size that reduces the number in a sample, if there is one."""
     if len(start) < LEAST_USERS:
         return None
-    most = max(LEAST_USERS, min(_SAMPLE, _CACHED // size))
+    most = max(LEAST_USERS, min(256, _CACHED // size))
     some = start[:: max(1, len(start) // most)]
     rows = theta_t[some[:, None].astype(np.int64) + np.arange(size)]
     for split in (_by_smallest, _by_largest):

@@ -22,6 +22,7 @@ from mapmrf.formats.files import plain_name, write_text
 from mapmrf.formats.lists import diagonal, keeps_list
 from mapmrf.formats.tables import (
     COPIES,
+    FEW_ENTRIES,
     MOST_COUNT,
     MOST_STATES,
     Factors,
@@ -40,7 +41,6 @@ SUFFIXES = (".uai", ".LG", ".uai.LG")
 
 _WORDS = ("MARKOV", "BAYES")
 _POTTS = -1
-FEW_ENTRIES = 1 << 16  # entries up to which Potts factors get a table for every value: shared tables are found later
 _CHUNK = 1 << 16
 # 17 digits would spoil the round number for a forbidden configuration.
 _LONG, _SHORT = f"{scales.WRITTEN_FORBIDDEN:.17g}", f"{scales.WRITTEN_FORBIDDEN:g}"

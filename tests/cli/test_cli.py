@@ -12,7 +12,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Literal
 
 import numpy as np
@@ -25,11 +24,10 @@ from command_line import done, refused, run, started
 from mapmrf import OptionError
 from mapmrf.cli import main
 from mapmrf.cli.methods import parse_grid, parse_settings
-from mapmrf.cli.solving import SolveRequest
+from mapmrf.cli.solving import SolveRequest, parse_query
 from mapmrf.datasets import grid, potts_image, random_graph
-from mapmrf.formats.solution import read_solution, write_solution
+from mapmrf.formats.solution import read_solution, read_solutions, write_solution
 from mapmrf.plots import style
-from mapmrf.questions.tune import PAPER_AXES
 from mapmrf.run.method import Method
 from mapmrf.run.registry import method_names
 from refusals import refuses
@@ -138,6 +136,10 @@ def test_infeasible_models_have_their_own_code(tmp_path):
     result = run("solve", tmp_path / "none.uai", "-m", "icm", "-q", "-o", tmp_path / "none.json")
     assert (result.exit_code, result.output) == (3, "")
     assert json.loads((tmp_path / "none.json").read_text())["status"] == "infeasible"
+    result = run("solve", tmp_path / "none.uai", "--best", 2, "-o", tmp_path / "none.MPE")
+    assert result.exit_code == 3 and "no labelling" in result.stdout and "not written" in result.stderr
+    assert run("solve", tmp_path / "none.uai", "--query", "0", "-o", tmp_path / "none.MPE").exit_code == 3
+    assert not (tmp_path / "none.MPE").exists()
 
 
 def test_a_time_limit_ends_a_run(model):
@@ -217,23 +219,13 @@ def test_bad_usage_is_one_line(args, says, model, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["grid.uai"]
 
 
-ZOO = {"empty": b"", "binary": bytes(range(256)) * 4, "cut": b"MARKOV\n3\n2 2", "huge": b"MARKOV 99999999999999 2"}
-
-
-@pytest.mark.parametrize("command", ["check", "info", "solve"])
-@pytest.mark.parametrize("name", ZOO)
-def test_bad_files_are_one_line_that_names_the_file(command, name, tmp_path):
-    path = tmp_path / f"{name}.uai"
-    path.write_bytes(ZOO[name])
-    method = ["-m", "icm"] if command == "solve" else []
-    assert f"{name}.uai" in refused(command, path, *method)
-
-
-def test_bad_paths_are_one_line(tmp_path):
+@pytest.mark.parametrize("command", [("check",), ("info",), ("solve", "-m", "icm")])
+def test_bad_files_and_paths_are_one_line_that_names_the_file(command, tmp_path):
     (tmp_path / "folder.uai").mkdir()
+    (tmp_path / "binary.uai").write_bytes(bytes(range(256)) * 4)
     (tmp_path / "broken.uai.gz").write_bytes(b"\x1f\x8bnot really")
-    for name in ("absent.uai", "folder.uai", "broken.uai.gz"):
-        assert name in refused("check", tmp_path / name)
+    for name in ("absent.uai", "folder.uai", "binary.uai", "broken.uai.gz"):
+        assert name in refused(*command, tmp_path / name)
 
 
 def test_an_answer_survives_a_failing_disk(model, tmp_path, monkeypatch):
@@ -341,35 +333,78 @@ def test_demo_explains_every_end(tmp_path):
     assert "stopped at the time limit" in mapmrf.cli.demo.explain(limited)
 
 
-def fake_tuning(calls):
-    def tune(graph, method="lslp", **arguments):
-        calls.append((method, arguments))
-        result = mapmrf.solve(graph, "icm")
-        row = {"rho": 0.1, "eta": 1.0, "rho_upper": np.inf, "seed": 0}
-        ends = {"iterations": 1, "runtime": 0.1, "status": "converged"}
-        table = [{**row, "value": -1.0, **ends}, {**row, "rho": 0.7, "value": result.value, **ends}]
-        return SimpleNamespace(best={"rho": 0.7, "eta": 1.0}, result=result, table=table)
+def test_tune_tries_a_grid_and_reports(model, tmp_path) -> None:
+    axes = [word for axis in ("rho=0.1,0.7", "eta=1.03", "rho_upper=inf", "seeds=0,1") for word in ("--grid", axis)]
+    given = [*axes, "--set", "max_iterations=20", "--jobs", 1, "--time-limit", 30]
+    text = done("tune", model, "-m", "lslp", *given, "--output", tmp_path / "table.csv")
+    rows = list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
+    assert [(row["rho"], row["seed"]) for row in rows] == [("0.1", "0"), ("0.1", "1"), ("0.7", "0"), ("0.7", "1")]
+    assert max(int(row["iterations"]) for row in rows) <= 20
+    best = max(rows, key=lambda row: float(row["value"]))
+    assert "\nbest           --set rho=" in text and f"log potential  {float(best['value']):.6f}" in text
+    assert float(text.splitlines()[1].split()[text.split().index("value")]) == pytest.approx(float(best["value"]))
+    data = json.loads(done("tune", model, *given, "--json"))
+    assert data["table"][0]["rho_upper"] == "inf" and data["result"]["method"] == "lslp" and len(data["table"]) == 4
+    data = json.loads(done("tune", model, "-m", "icm", "--grid", "starts=1,5", "--grid", "seeds=3", "--json"))
+    assert [(row["starts"], row["seed"]) for row in data["table"]] == [(1, 3), (5, 3)] and "starts" in data["best"]
 
-    return SimpleNamespace(tune=tune, PAPER_AXES=PAPER_AXES)
+
+# -- the best labellings, labels of some variables, margins -----------------------------------------------------------
 
 
-def test_tune_hands_over_and_reports(model, tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setitem(sys.modules, "mapmrf.questions.tune", fake_tuning(calls))
-    given = ["-m", "lslp", "--grid", "rho=0.1,0.7", "--grid", "seeds=0,1", "--set", "warm_rho=2", "--jobs", 2]
-    text = done("tune", model, *given, "--time-limit", 3, "--output", tmp_path / "table.csv")
-    assert "--set rho=0.7 --set eta=1.0" in text
-    assert text.splitlines()[1].startswith("0.7")
-    asked = {"rho": [0.1, 0.7], "seeds": [0, 1], "warm_rho": 2, "jobs": 2, "time_limit": 3.0, "progress": True}
-    assert calls == [("lslp", asked)]
-    rows = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
-    assert [row["rho"] for row in rows] == ["0.1", "0.7"]
-    data = json.loads(done("tune", model, "-m", "icm", "--json"))
-    assert data["best"] == {"rho": 0.7, "eta": 1.0}
-    assert data["table"][0]["rho_upper"] == "inf"
-    assert data["result"]["method"] == "icm"
-    done("tune", model, "-m", "icm", "--grid", "starts=1,5", "--grid", "seeds=3")
-    assert calls[-1][0] == "icm" and calls[-1][1]["grid"] == {"starts": [1, 5]} and calls[-1][1]["seeds"] == [3]
+def test_the_best_are_printed_and_written_from_the_best_downwards(model, tmp_path) -> None:
+    output = tmp_path / "best.MPE"
+    printed = done("solve", model, "--best", 3, "-o", output)
+    best = mapmrf.solve_best(model, 3)
+    assert printed == best.summary() + "\n"
+    assert [labels.tolist() for labels in read_solutions(output, 12)] == [r.labels.tolist() for r in best]
+    assert read_solution(output, 12).tolist() == best[0].labels.tolist()
+
+
+def test_json_is_a_list_of_results(model, tmp_path) -> None:
+    output = tmp_path / "best.json"
+    rows = json.loads(done("solve", model, "--best", 3, "--distance", 4, "--json", "-o", output))
+    assert len(rows) == len(json.loads(output.read_text())) == 3
+    for n, row in enumerate(rows):
+        assert all(np.count_nonzero(np.not_equal(row["labels"], other["labels"])) >= 4 for other in rows[:n])
+    assert read_solution(output, 12).tolist() == rows[0]["labels"]
+
+
+def test_a_query_is_answered_in_the_layout_of_the_competitions(model, tmp_path) -> None:
+    output = tmp_path / "grid.MMAP"
+    printed = done("solve", model, "--query", "5, 0", "-o", output)
+    result = mapmrf.marginal_map(model, [5, 0])
+    assert f"log potential  {result.value:.6f}" in printed
+    assert output.read_text() == f"MMAP\n2 5 {result.labels[0]} 0 {result.labels[1]}\n"
+
+
+def test_a_query_by_name(tmp_path) -> None:
+    names = mapmrf.Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
+    graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [np.log([[0.4, 0.1], [0.1, 0.4]])], names=names)
+    path = tmp_path / "rain.cfn"
+    mapmrf.write(graph, path)
+    assert list(json.loads(done("solve", path, "--query", "Grass", "--json"))["assignment"]) == ["Grass"]
+    assert parse_query("7,Rain,3", {"7": 1, "Rain": 0}) == ["7", "Rain", 3]
+
+
+def test_margins_go_into_the_result_and_the_plot(model, tmp_path) -> None:
+    output = tmp_path / "grid.json"
+    assert done("solve", model, "--margins", "-q", "-o", output) == ""
+    assert np.shape(json.loads(output.read_text())["margins"]) == (12, 2)
+    for files in ((output,), (output, model)):
+        printed = done("plot", *files, "--kind", "margins", "-o", tmp_path / "margins.png")
+        assert printed.strip() == str(tmp_path / "margins.png")
+    plain = tmp_path / "plain.json"
+    run("solve", model, "-q", "-o", plain)
+    assert "has no margins" in refused("plot", plain, "--kind", "margins", "-o", tmp_path / "margins.png")
+
+
+def test_a_sum_that_does_not_fit_is_one_line_with_width_and_bytes(tmp_path) -> None:
+    path = tmp_path / "dense.uai"
+    pairs = [(i, j) for i in range(40) for j in range(i)]
+    mapmrf.write(mapmrf.FactorGraph.from_tables([2] * 40, pairs, [np.eye(2)] * len(pairs)), path)
+    said = refused("solve", path, "--query", "0")
+    assert "induced width 39" in said and "bytes" in said
 
 
 # -- as a process ----------------------------------------------------------------------------------------------------

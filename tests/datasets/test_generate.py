@@ -1,21 +1,36 @@
+"""Generated models follow their recipes; look-alikes have the size, structure and hardness of the paper's sets."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf import FactorGraph, OptionError
-from mapmrf.datasets import grid, potts_image, random_graph
+import mapmrf
+from mapmrf import FactorGraph, OptionError, Status, UnknownName
+from mapmrf.datasets import entries, grid, lookalike, lookalike_name, n_lookalikes, potts_image, random_graph, sets
+from mapmrf.datasets.catalogue import mean_statistics, model_statistics, paper_statistics
 from mapmrf.model.problem import Problem
+from mapmrf.model.summary import summarise
 from mapmrf.run.repair import find_feasible
 from refusals import refuses
+
+every_set = pytest.mark.parametrize("which", list(sets()))
 
 
 def rebuilt(graph: FactorGraph) -> FactorGraph:
     """The same model through the constructor that checks everything."""
-    n = graph.n_vars
-    scopes = [(i,) for i in range(n)] + [graph.scope_of(a).tolist() for a in range(graph.n_factors)]
-    unary = [graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]] for i in range(n)]
-    return FactorGraph.from_tables(graph.card, scopes, unary + [graph.table(a) for a in range(graph.n_factors)])
+    arrays = (graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t)
+    singles = FactorGraph.from_tables(
+        graph.card,
+        [(i,) for i in range(graph.n_vars)],
+        [graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]] for i in range(graph.n_vars)],
+    )
+    return dataclasses.replace(FactorGraph.from_arrays(graph.card, *arrays), theta_v=singles.theta_v)
 
 
 def assert_same(first: FactorGraph, second: FactorGraph) -> None:
@@ -137,3 +152,183 @@ def test_same_seed_same_model(make):
 )
 def test_impossible_arguments(make, says):
     refuses(OptionError, says, make)
+
+
+# -- look-alikes ------------------------------------------------------------------------------------------------------
+
+
+def structure(graph: FactorGraph) -> str:
+    """Checksum of all that is whole numbers in a model."""
+    text = hashlib.sha256()
+    for name in ("card", "scope_ptr", "scope", "table_of", "table_ptr"):
+        text.update(np.asarray(getattr(graph, name), dtype="<i8").tobytes())
+    return text.hexdigest()[:12]
+
+
+@every_set
+def test_every_look_alike_can_be_made(which: str) -> None:
+    seen = set()
+    for number in range(1, n_lookalikes(which) + 1):
+        graph = lookalike(which, number, scale=0.05)
+        assert graph.n_factors > 0
+        assert_same(graph, rebuilt(graph))
+        seen.add((structure(graph), graph.theta_v.tobytes()))
+    assert len(seen) == n_lookalikes(which)
+
+
+@every_set
+def test_the_same_number_is_the_same_model(which: str) -> None:
+    assert_same(*(lookalike(which, 2, scale=0.1) for _ in range(2)))
+
+
+@pytest.mark.parametrize(
+    ("which", "shape", "singles", "tables"),
+    [
+        ("seg-2", "cfe94a08e40a", -115.93169840, -296.93519463),
+        ("seg-21", "7f4c75dc7dba", -5544.29581955, -64546.02935028),
+        ("scene", "8d34f0f3cc75", 217.58707894, -2.03860199),
+        ("grids", "77bddf66b4c3", 0.00000000, 0.00000000),
+        ("protein", "0ba4bf913df6", -2195.82728665, -126.18837952),
+    ],
+)
+def test_models_stay_what_they_are(which: str, shape: str, singles: float, tables: float) -> None:
+    """Figures measured on look-alikes are only worth something as long as these are the same."""
+    graph = lookalike(which, 1, scale=0.2)
+    assert structure(graph) == shape
+    assert graph.theta_v.sum() == pytest.approx(singles, rel=1e-8)
+    assert graph.theta_t.sum() == pytest.approx(tables, rel=1e-8)
+
+
+@every_set
+def test_statistics_are_near_those_of_the_paper(which: str) -> None:
+    numbers = range(1, n_lookalikes(which) + 1) if which == "grids" else range(1, 8)
+    mean = mean_statistics(model_statistics(lookalike(which, number)) for number in numbers)
+    assert mean is not None
+    for name, value in list(vars(paper_statistics(which)).items())[1:]:
+        assert getattr(mean, name) == pytest.approx(value, rel=1e-5 if which == "grids" else 0.03), name
+
+
+@every_set
+@pytest.mark.parametrize("scale", [0.1, 2.0])
+def test_size_goes_with_scale(which: str, scale: float) -> None:
+    ratio = lookalike(which, 3, scale=scale).n_vars / lookalike(which, 3).n_vars
+    assert ratio == pytest.approx(scale, rel=0.15)
+
+
+@every_set
+def test_tiny_models_are_models(which: str) -> None:
+    graph = lookalike(which, 1, scale=1e-6)
+    assert 1 < graph.n_vars < 120
+    assert np.isfinite(mapmrf.solve(graph, "icm").value)
+
+
+# -- look-alikes: superpixels -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("which", "states", "lone"), [("seg-2", 2, 1), ("seg-21", 21, 1), ("scene", 8, 0)])
+def test_superpixels_make_a_planar_graph(which: str, states: int, lone: int) -> None:
+    graph = lookalike(which, 4)
+    assert set(graph.card.tolist()) == {states}
+    assert set(graph.arity.tolist()) == {2}
+    pairs = graph.scope.reshape(-1, 2)
+    assert len(np.unique(np.sort(pairs, axis=1), axis=0)) == len(pairs)
+    n = graph.n_vars - lone
+    assert n - 1 <= len(pairs) <= 3 * n - 6
+    assert summarise(graph).n_components == 1 + lone
+    degree = np.bincount(graph.scope, minlength=graph.n_vars)
+    assert np.flatnonzero(degree == 0).tolist() == [0] * lone
+    assert degree.max() <= 12
+
+
+@pytest.mark.parametrize("which", ["seg-2", "seg-21", "scene"])
+def test_neighbours_attract_the_more_the_more_they_are_alike(which: str) -> None:
+    graph = lookalike(which, 5)
+    states = graph.card[0]
+    tables = graph.theta_t.reshape(-1, states, states)
+    same = np.diagonal(tables, axis1=1, axis2=2).mean(axis=1)
+    other = (tables.sum(axis=(1, 2)) - states * same) / (states * (states - 1))
+    assert np.all(same > other)
+    assert np.ptp(same - other) > 0.1
+
+
+@pytest.mark.parametrize(("which", "least"), [("seg-2", 6), ("seg-21", 5), ("scene", 5)])
+def test_the_relaxation_is_mostly_tight(which: str, least: int) -> None:
+    """As on the models of the paper; and the best labels are not just those of the single variables."""
+    results = []
+    for number in range(1, 7):
+        graph = lookalike(which, number, scale=0.3)
+        results.append(mapmrf.solve(graph, "lp"))
+        alone = graph.theta_v.reshape(graph.n_vars, -1).argmax(axis=1)
+        assert 0 < np.mean(results[-1].labels != alone) < 0.6
+    assert sum(result.status is Status.OPTIMAL for result in results) >= least
+
+
+# -- look-alikes: grids -----------------------------------------------------------------------------------------------
+
+
+def test_grids_follow_the_models_of_the_same_number() -> None:
+    for number, entry in enumerate(entries("grids"), start=1):
+        graph = lookalike("grids", number)
+        side, strength = int(entry.name[4:6]), float(entry.name.split(".f")[1].split(".")[0])
+        assert graph.n_vars == side * side
+        assert graph.n_factors == 2 * side * (side if "wrap" in entry.name else side - 1)
+        assert 0.97 * strength < np.abs(graph.theta_t).max() <= strength
+    np.testing.assert_array_equal(lookalike("grids", 1).theta_t, grid(20, 20, coupling=10.0, seed=1).theta_t)
+
+
+# -- look-alikes: proteins --------------------------------------------------------------------------------------------
+
+
+def test_proteins_have_the_structure_of_the_real_ones() -> None:
+    graph = lookalike("protein", 2)
+    assert graph.n_tables == 12
+    assert set(graph.card.tolist()) == {2}
+    uses = np.bincount(graph.table_of)
+    arity = np.array([len(graph.scope_of(int(a))) for a in np.unique(graph.table_of, return_index=True)[1]])
+    triples = uses[arity == 3]
+    assert len(triples) == 5
+    assert len(set(triples[:4].tolist())) == 1, "a factor for each of four compartments and every pair"
+    assert 1300 < triples[4] < 2700, "triangles"
+    assert 7000 < np.count_nonzero(np.bincount(graph.scope) == 1) < 8700, "experiments are leaves"
+    assert 20 < np.bincount(graph.scope).max() < 60
+
+
+def test_triples_are_all_the_triangles() -> None:
+    graph = lookalike("protein", 1, scale=0.03)
+    scopes = [tuple(graph.scope_of(a).tolist()) for a in range(graph.n_factors)]
+    inside = [scope for scope in scopes if len(scope) == 3]
+    kinds = [graph.table_of[a] for a, scope in enumerate(scopes) if len(scope) == 3]
+    pairs = {scope[2]: frozenset(scope[:2]) for scope, kind in zip(inside, kinds, strict=True) if kind == kinds[0]}
+    triangles = {frozenset(scope) for scope, kind in zip(inside, kinds, strict=True) if kind == kinds[-1]}
+    names = sorted(pairs)
+    expected = {
+        frozenset((a, b, c))
+        for a in names
+        for b in names
+        for c in names
+        if a < b < c and len(pairs[a] | pairs[b] | pairs[c]) == 3 and len({pairs[a], pairs[b], pairs[c]}) == 3
+    }
+    assert triangles == expected
+    assert expected
+
+
+def test_one_protein_model_is_extreme_and_yet_has_solutions() -> None:
+    usual, extreme = lookalike("protein", 3, scale=0.1), lookalike("protein", 4, scale=0.1)
+    assert np.all(np.isfinite(usual.theta_t))
+    assert np.isneginf(extreme.theta_t).sum() == 1
+    finite = extreme.theta_t[np.isfinite(extreme.theta_t)]
+    assert np.ptp(finite) > 10 * np.ptp(usual.theta_t)
+    assert np.isfinite(mapmrf.solve(extreme, "icm").value)
+
+
+# -- look-alikes: names and errors ------------------------------------------------------------------------------------
+
+
+def test_names_are_stable_and_what_does_not_exist_is_refused() -> None:
+    assert lookalike_name("grids", 3) == "grids-like-03"
+    assert lookalike_name("seg-21", 50) == "seg-21-like-50"
+    for number in (0, 22, -1):
+        refuses(OptionError, "expected 1 to 21 for grids", lookalike, "grids", number)
+    for scale in (0.0, -1.0, float("inf"), float("nan")):
+        refuses(OptionError, "scale", lookalike, "grids", 1, scale=scale)
+    refuses(UnknownName, "'grid'", lookalike, "grid", 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 import subprocess
@@ -19,6 +18,7 @@ from mapmrf import FormatError
 from mapmrf.formats import lists as lists_of
 from mapmrf.model.graph import FactorGraph
 from refusals import refuses
+from toulbar2_runs import toulbar2
 
 FORBIDDEN = 100
 
@@ -113,10 +113,6 @@ def always_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists_of, "INDICATOR_BYTES", 0.0)
 
 
-def labellings(card: list[int]) -> itertools.product[tuple[int, ...]]:
-    return itertools.product(*map(range, card))
-
-
 @pytest.mark.usefixtures("always_lists")
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_every_labelling_has_the_value_that_the_file_says(suffix: str, tmp_path: Path) -> None:
@@ -130,7 +126,7 @@ def test_every_labelling_has_the_value_that_the_file_says(suffix: str, tmp_path:
         graph = mapmrf.read(path)
         assert len(graph.theta_t) == graph.n_tables  # of one entry each
         constrained += graph.n_constraints > 0
-        for labels in labellings(card):
+        for labels in np.ndindex(*card):
             expected = -sum(each.cost(labels) for each in functions)
             assert graph.value(labels) == pytest.approx(expected, abs=1e-9), path.read_text()
     assert constrained > 30
@@ -144,18 +140,17 @@ def potts_text(r: int, values: list[float]) -> str:
 
 
 @pytest.mark.parametrize("values", [[-2.5], [3.0], [-math.inf], [-1.0, -2.0, 4.0], [-math.inf, -0.25, -0.25]])
-def test_large_potts_factors_have_the_value_of_their_tables(values, tmp_path, monkeypatch) -> None:
+def test_large_potts_factors_have_the_value_of_their_tables(values, tmp_path, request) -> None:
     path = tmp_path / "m.LG"
     path.write_text(potts_text(4, values))
     tables = mapmrf.read(path)
-    monkeypatch.setattr(lists_of, "LARGE", 1)
-    monkeypatch.setattr(lists_of, "INDICATOR_BYTES", 0.0)
+    request.getfixturevalue("always_lists")
     lists = mapmrf.read(path)
     assert tables.n_constraints == 0 and lists.n_factors == 0 and lists.n_constraints == 4 * len(values)
-    for labels in labellings([4, 4, 4]):
+    for labels in np.ndindex(4, 4, 4):
         assert lists.value(labels) == tables.value(labels)
     result = mapmrf.solve(lists)
-    assert result.value == pytest.approx(max(tables.value(labels) for labels in labellings([4, 4, 4])))
+    assert result.value == pytest.approx(max(tables.value(labels) for labels in np.ndindex(4, 4, 4)))
 
 
 def wide_diagonals(r: int) -> dict[str, str]:
@@ -204,7 +199,7 @@ def test_the_optimum_is_that_of_the_tables(method: str, tmp_path: Path) -> None:
         card, functions = some_model(rng)
         path = tmp_path / "m.wcsp"
         path.write_text(wcsp(card, functions))
-        best = max(-sum(each.cost(labels) for each in functions) for labels in labellings(card))
+        best = max(-sum(each.cost(labels) for each in functions) for labels in np.ndindex(*card))
         result = mapmrf.solve(path, method)
         assert result.value == pytest.approx(best)
         assert result.status in (("infeasible",) if best == -math.inf else ("optimal", "converged"))
@@ -331,7 +326,7 @@ def test_lists_are_written_as_lists(values: str, tmp_path: Path) -> None:
         graph = mapmrf.read(path)
         mapmrf.write(graph, copy, values=values)
         again = mapmrf.read(copy, values=values)
-        for labels in labellings(card):
+        for labels in np.ndindex(*card):
             assert again.value(labels) == pytest.approx(graph.value(labels), abs=1e-9)
 
 
@@ -353,3 +348,30 @@ def test_a_large_diagonal_is_written_as_one_list(tmp_path: Path) -> None:
     again = mapmrf.read(copy, max_bytes=1e7)
     assert again.n_factors == 0 and again.n_constraints == 3000
     assert again.value([5, 5]) == pytest.approx(0.0, abs=1e-9) and again.value([5, 6]) == pytest.approx(-2.0)
+
+
+def test_toulbar2_finds_the_best_value_of_lists_of_tuples(tmp_path: Path) -> None:
+    rng, n, least = random.Random(6), 17, []
+    everything = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    paths = [tmp_path / f"m{k}.wcsp" for k in range(4)]
+    for k in range(4):
+        functions = [Sparse([i], 0, [([rng.randrange(2)], rng.randrange(1, 9))]) for i in range(n)]
+        for default in ((0, 5), (5, FORBIDDEN))[k % 2]:
+            tuples = [([rng.randrange(2) for _ in range(n)], rng.choice((0, 2, 40, FORBIDDEN))) for _ in range(4)]
+            functions.append(Sparse(rng.sample(range(n), n), default, tuples))
+        paths[k].write_text(wcsp([2] * n, functions))
+        graph = mapmrf.read(paths[k])
+        assert graph.n_factors == 0 and graph.n_constraints > 0
+        costs = np.zeros(2**n)
+        for scope, default, tuples in functions:
+            mine = np.full(2**n, float(default))
+            for states, cost in tuples:
+                mine[(everything[:, scope] == states).all(axis=1)] = cost
+            costs += np.where(mine >= FORBIDDEN, np.inf, mine)
+        some = [*np.argsort(costs)[:50].tolist(), *(rng.randrange(2**n) for _ in range(100))]
+        assert [graph.value(everything[at]) for at in some] == pytest.approx((-costs[some]).tolist())
+        least.append(costs.min())
+    found = [(answer, cost) for answer, cost in zip(toulbar2(paths), least, strict=True) if answer != ""]
+    assert found
+    for answer, cost in found:
+        assert cost == np.inf if answer is None else answer[1] == pytest.approx(cost)

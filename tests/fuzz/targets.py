@@ -18,7 +18,7 @@ from typing import Any
 
 import corpus
 import numpy as np
-from mutator import mutate
+from corpus import mutate
 
 import mapmrf
 from mapmrf.batch import read_rows

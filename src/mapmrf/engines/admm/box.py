@@ -206,27 +206,10 @@ BoxRecord = NDArray[np.record]
 BOX = np.dtype(
     (
         np.record,
-        [
-            ("k", np.int64),
-            ("rho_box", np.float64),
-            ("rho_sphere", np.float64),
-            ("rho_mass", np.float64),
-            ("growth", np.float64),
-            ("rho_upper", np.float64),
-            ("update_every", np.int64),
-            ("curvature", np.float64),
-            ("cg_tol", np.float64),
-            ("cg_limit", np.int64),
-            ("tol", np.float64),
-            ("value_tol", np.float64),
-            ("box_off", np.float64),
-            ("sphere_off", np.float64),
-            ("mass_off", np.float64),
-            ("best", np.float64),
-            ("cg_steps", np.int64),
-            ("shifted", np.float64),
-            ("at_rest", np.bool_),
-        ],
+        [(name, np.int64) for name in ("k", "update_every", "cg_limit", "cg_steps")]
+        + [(name, np.float64) for name in ("rho_box", "rho_sphere", "rho_mass", "growth", "rho_upper", "curvature")]
+        + [(name, np.float64) for name in ("cg_tol", "tol", "value_tol", "box_off", "sphere_off", "mass_off", "best")]
+        + [("shifted", np.float64), ("at_rest", np.bool_)],
     )
 )
 """The scalars of a run.

@@ -57,29 +57,24 @@ if TYPE_CHECKING:
 
 @compiled
 def update_compact_pairs(tasks: Batches, penalty: Penalty, pairs: PairArrays, iterates: Iterates) -> None:
-    """Update 2x2 factors of compact variables, which do not store s."""
-    for task in range(len(tasks)):
-        _compact_pairs(tasks[task], penalty, pairs, iterates)
-
-
-@compiled
-def _compact_pairs(task: np.record, penalty: Penalty, pairs: PairArrays, iterates: Iterates) -> None:
     """Update 2x2 factors of compact variables in blocks: gather, then a branch-free loop that vectorises."""
-    n, at, e_at, begin, end = task.n, task.q_at, task.edge_at, task.begin, task.end
-    mu, q, edge_mu = iterates.mu, iterates.q, pairs.edge_mu
-    q1, q2 = q[at : at + n], q[at + n : at + 2 * n]
-    v1, v2 = edge_mu[e_at : e_at + n], edge_mu[e_at + n : e_at + 2 * n]
-    size = 512
-    m1, m2 = np.empty(size), np.empty(size)
-    for base in range(begin, end, size):
-        count = min(size, end - base)
-        for f in range(count):
-            m1[f] = mu[v1[base + f]]
-        for f in range(count):
-            m2[f] = mu[v2[base + f]]
-        j_at = 0 if pairs.shared else task.factor_at + base
-        here1, here2 = q1[base : base + count], q2[base : base + count]
-        step_pairs(m1, m2, here1, here2, pairs.strength[j_at : j_at + count], pairs.unit, penalty)
+    for number in range(len(tasks)):
+        task = tasks[number]
+        n, at, e_at, begin, end = task.n, task.q_at, task.edge_at, task.begin, task.end
+        mu, q, edge_mu = iterates.mu, iterates.q, pairs.edge_mu
+        q1, q2 = q[at : at + n], q[at + n : at + 2 * n]
+        v1, v2 = edge_mu[e_at : e_at + n], edge_mu[e_at + n : e_at + 2 * n]
+        size = 512
+        m1, m2 = np.empty(size), np.empty(size)
+        for base in range(begin, end, size):
+            count = min(size, end - base)
+            for f in range(count):
+                m1[f] = mu[v1[base + f]]
+            for f in range(count):
+                m2[f] = mu[v2[base + f]]
+            j_at = 0 if pairs.shared else task.factor_at + base
+            here1, here2 = q1[base : base + count], q2[base : base + count]
+            step_pairs(m1, m2, here1, here2, pairs.strength[j_at : j_at + count], pairs.unit, penalty)
 
 
 @inlined
@@ -106,36 +101,31 @@ def update_pairs(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """Update 2x2 factors of variables with both states stored, and store s, which no support can recover."""
-    for task in range(len(tasks)):
-        _pairs(tasks[task], penalty, tables, iterates, factors.s)
-
-
-@compiled
-def _pairs(task: np.record, penalty: Penalty, tables: TableArrays, iterates: Iterates, s: Floats) -> None:
-    """Update 2x2 factors of variables with both states stored; the closed form only needs differences."""
-    p = penalty[0]
-    rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
-    last_leak, last_rho_c = p.last_leak, p.last_rho_c
-    mu, q, edge_mu, theta = iterates.mu, iterates.q, tables.edge_mu, tables.theta
-    q_at, factor_at, edge_at = task.q_at, task.factor_at, task.edge_at
-    lam = np.empty(4)
-    for f in range(task.begin, task.end):
-        at = q_at + 4 * f
-        t, weight = tables.table_at[factor_at + f], weight_of(tables.weight, factor_at + f)
-        t00, t01, t10, t11 = weight * theta[t], weight * theta[t + 1], weight * theta[t + 2], weight * theta[t + 3]
-        v1, v2 = edge_mu[edge_at + 2 * f], edge_mu[edge_at + 2 * f + 1]
-        for k in range(2):
-            lam[k] = last_leak * (last_rho_c * mu[v1 + k] - q[at + k])
-            lam[2 + k] = last_leak * (last_rho_c * mu[v2 + k] - q[at + 2 + k])
-        d1 = c * (mu[v1 + 1] - mu[v1]) + target_lam * (lam[1] - lam[0]) + 0.5 * (t10 + t11 - t00 - t01) / rho
-        d2 = c * (mu[v2 + 1] - mu[v2]) + target_lam * (lam[3] - lam[2]) + 0.5 * (t01 + t11 - t00 - t10) / rho
-        r1, r2 = pair2_step(d1, d2, 0.5 * (t00 + t11 - t01 - t10) / rho)
-        for k in range(2):
-            p1, p2 = 0.5 + (k - 0.5) * r1, 0.5 + (k - 0.5) * r2
-            q[at + k] = rho * (relax * p1 + (1.0 - relax) * c * mu[v1 + k]) - lam[k]
-            q[at + 2 + k] = rho * (relax * p2 + (1.0 - relax) * c * mu[v2 + k]) - lam[2 + k]
-            s[at + k], s[at + 2 + k] = p1, p2
+    """Update 2x2 factors of variables with both states stored, by differences; stores s, which no support has."""
+    s, lam = factors.s, scratch.numbers[0]
+    for number in range(len(tasks)):
+        task = tasks[number]
+        p = penalty[0]
+        rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
+        last_leak, last_rho_c = p.last_leak, p.last_rho_c
+        mu, q, edge_mu, theta = iterates.mu, iterates.q, tables.edge_mu, tables.theta
+        q_at, factor_at, edge_at = task.q_at, task.factor_at, task.edge_at
+        for f in range(task.begin, task.end):
+            at = q_at + 4 * f
+            t, weight = tables.table_at[factor_at + f], weight_of(tables.weight, factor_at + f)
+            t00, t01, t10, t11 = weight * theta[t], weight * theta[t + 1], weight * theta[t + 2], weight * theta[t + 3]
+            v1, v2 = edge_mu[edge_at + 2 * f], edge_mu[edge_at + 2 * f + 1]
+            for k in range(2):
+                lam[k] = last_leak * (last_rho_c * mu[v1 + k] - q[at + k])
+                lam[2 + k] = last_leak * (last_rho_c * mu[v2 + k] - q[at + 2 + k])
+            d1 = c * (mu[v1 + 1] - mu[v1]) + target_lam * (lam[1] - lam[0]) + 0.5 * (t10 + t11 - t00 - t01) / rho
+            d2 = c * (mu[v2 + 1] - mu[v2]) + target_lam * (lam[3] - lam[2]) + 0.5 * (t01 + t11 - t00 - t10) / rho
+            r1, r2 = pair2_step(d1, d2, 0.5 * (t00 + t11 - t01 - t10) / rho)
+            for k in range(2):
+                p1, p2 = 0.5 + (k - 0.5) * r1, 0.5 + (k - 0.5) * r2
+                q[at + k] = rho * (relax * p1 + (1.0 - relax) * c * mu[v1 + k]) - lam[k]
+                q[at + 2 + k] = rho * (relax * p2 + (1.0 - relax) * c * mu[v2 + k]) - lam[2 + k]
+                s[at + k], s[at + 2 + k] = p1, p2
 
 
 @bare
@@ -147,54 +137,42 @@ def update_triples(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """Update 2x2x2 factors."""
-    for task in range(len(tasks)):
-        _triples(tasks[task], penalty, tables, iterates, factors, scratch)
-
-
-@inlined
-def _triples(
-    task: np.record,
-    penalty: Penalty,
-    tables: TableArrays,
-    iterates: Iterates,
-    factors: FactorState,
-    scratch: Scratch,
-) -> None:
     """Update 2x2x2 factors, of compact variables or not, by an active set in differences."""
-    p = penalty[0]
-    rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
-    last_leak, last_rho_c = p.last_leak, p.last_rho_c
-    mu, q, edge_mu, x, count = iterates.mu, iterates.q, tables.edge_mu, factors.x, factors.n_slots
-    q_at, edge_at, factor_at, slots_at, capacity = (
-        task.q_at, task.edge_at, task.factor_at, task.slot_at, task.slot_width,
-    )  # fmt: skip
-    width = task.q_width // 3
-    lam, d = scratch.numbers[0], scratch.numbers[1]
-    room = TripleScratch(scratch.numbers[2], scratch.numbers[3], scratch.numbers[4])
-    for f in range(task.begin, task.end):
-        at, e_at, a, slot_at = q_at + f * 3 * width, edge_at + 3 * f, factor_at + f, slots_at + f * capacity
-        for k in range(3):
-            v = edge_mu[e_at + k]
-            for w in range(width):
-                lam[k * width + w] = last_leak * (last_rho_c * mu[v + w] - q[at + k * width + w])
-            if width == 1:
-                d[k] = rho * (c * mu[v] + target_lam * lam[k])
-            else:
-                d[k] = rho * (c * (mu[v + 1] - mu[v]) + target_lam * (lam[2 * k + 1] - lam[2 * k]))
-        n = count[a]
-        for e in range(n):
-            x[slot_at + e] *= rho
-        table = TripleTable(tables.theta, tables.table_at[a], weight_of(tables.weight, a))
-        n = triple_qp(d, table, rho, Support(factors.slots, x, slot_at), n, room)
-        count[a] = n
-        for e in range(n):
-            x[slot_at + e] /= rho
-        for k in range(3):
-            v = edge_mu[e_at + k]
-            for w in range(width):
-                here = d[k] / rho if width == 1 else 0.5 + (w - 0.5) * d[k] / rho
-                q[at + k * width + w] = rho * (relax * here + (1.0 - relax) * c * mu[v + w]) - lam[k * width + w]
+    for number in range(len(tasks)):
+        task = tasks[number]
+        p = penalty[0]
+        rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
+        last_leak, last_rho_c = p.last_leak, p.last_rho_c
+        mu, q, edge_mu, x, count = iterates.mu, iterates.q, tables.edge_mu, factors.x, factors.n_slots
+        q_at, edge_at, factor_at, slots_at, capacity = (
+            task.q_at, task.edge_at, task.factor_at, task.slot_at, task.slot_width,
+        )  # fmt: skip
+        width = task.q_width // 3
+        lam, d = scratch.numbers[0], scratch.numbers[1]
+        room = TripleScratch(scratch.numbers[2], scratch.numbers[3], scratch.numbers[4])
+        for f in range(task.begin, task.end):
+            at, e_at, a, slot_at = q_at + f * 3 * width, edge_at + 3 * f, factor_at + f, slots_at + f * capacity
+            for k in range(3):
+                v = edge_mu[e_at + k]
+                for w in range(width):
+                    lam[k * width + w] = last_leak * (last_rho_c * mu[v + w] - q[at + k * width + w])
+                if width == 1:
+                    d[k] = rho * (c * mu[v] + target_lam * lam[k])
+                else:
+                    d[k] = rho * (c * (mu[v + 1] - mu[v]) + target_lam * (lam[2 * k + 1] - lam[2 * k]))
+            n = count[a]
+            for e in range(n):
+                x[slot_at + e] *= rho
+            table = TripleTable(tables.theta, tables.table_at[a], weight_of(tables.weight, a))
+            n = triple_qp(d, table, rho, Support(factors.slots, x, slot_at), n, room)
+            count[a] = n
+            for e in range(n):
+                x[slot_at + e] /= rho
+            for k in range(3):
+                v = edge_mu[e_at + k]
+                for w in range(width):
+                    here = d[k] / rho if width == 1 else 0.5 + (w - 0.5) * d[k] / rho
+                    q[at + k * width + w] = rho * (relax * here + (1.0 - relax) * c * mu[v + w]) - lam[k * width + w]
 
 
 @bare
@@ -281,53 +259,41 @@ def update_dense(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """Update factors of any shape."""
-    for task in range(len(tasks)):
-        _dense(tasks[task], penalty, tables, iterates, factors, scratch)
-
-
-@inlined
-def _dense(
-    task: np.record,
-    penalty: Penalty,
-    tables: TableArrays,
-    iterates: Iterates,
-    factors: FactorState,
-    scratch: Scratch,
-) -> None:
     """Update tables of any arity like `_forests`, with a ridge and a pull if there is a sphere on the factors."""
-    arity, width, n_states, capacity, n_configs = (
-        task.arity, task.q_width, task.n_states, task.slot_width, task.n_configs,
-    )  # fmt: skip
-    rho, shape, shape_at = penalty[0].rho, tables.shape, task.shape_at
-    sizes, widths = shape[shape_at : shape_at + arity], shape[shape_at + arity : shape_at + 2 * arity]
-    starts = shape[shape_at + 2 * arity : shape_at + 3 * arity]
-    config = tables.config[task.config_at : task.config_at + n_configs * arity].reshape(n_configs, arity)
-    numbers = scratch.numbers
-    lam, u, marginal = numbers[0], numbers[1, :n_states], numbers[2]
-    room = DenseScratch(numbers[3], numbers[4], numbers[5], numbers[6], scratch.square)
-    slots, x, count = factors.slots, factors.x, factors.n_slots
-    on = task.kind == FactorKind.RIDGE and len(factors.pull) > 0
-    ridge = penalty[0].sphere_weight if on else 0.0
-    size = n_configs if on else 0
-    for f in range(task.begin, task.end):
-        a, slot_at = task.factor_at + f, task.slot_at + f * capacity
-        place = FactorPlace(task.edge_at + f * arity, task.q_at + f * width, sizes, widths)
-        load_targets(place, penalty, tables.edge_mu, iterates, lam, u)
-        for e in range(slot_at, slot_at + count[a]):
-            x[e] *= rho
-        pull = factors.pull[task.pull_at + f * size : task.pull_at + (f + 1) * size]
-        weight = weight_of(tables.weight, a)
-        factor = DenseFactor(tables.theta, tables.table_at[a], weight, config, starts, ridge, pull)
-        n, _ = dense_qp(u, factor, rho, Support(slots, x, slot_at), count[a], room)
-        count[a] = n
-        for v in range(n_states):
-            marginal[v] = 0.0
-        for e in range(slot_at, slot_at + n):
-            x[e] /= rho
-            for k in range(arity):
-                marginal[starts[k] + config[slots[e], k]] += x[e]
-        store_marginals(place, penalty, tables.edge_mu, iterates, lam, marginal)
+    for number in range(len(tasks)):
+        task = tasks[number]
+        arity, width, n_states, capacity, n_configs = (
+            task.arity, task.q_width, task.n_states, task.slot_width, task.n_configs,
+        )  # fmt: skip
+        rho, shape, shape_at = penalty[0].rho, tables.shape, task.shape_at
+        sizes, widths = shape[shape_at : shape_at + arity], shape[shape_at + arity : shape_at + 2 * arity]
+        starts = shape[shape_at + 2 * arity : shape_at + 3 * arity]
+        config = tables.config[task.config_at : task.config_at + n_configs * arity].reshape(n_configs, arity)
+        numbers = scratch.numbers
+        lam, u, marginal = numbers[0], numbers[1, :n_states], numbers[2]
+        room = DenseScratch(numbers[3], numbers[4], numbers[5], numbers[6], scratch.square)
+        slots, x, count = factors.slots, factors.x, factors.n_slots
+        on = task.kind == FactorKind.RIDGE and len(factors.pull) > 0
+        ridge = penalty[0].sphere_weight if on else 0.0
+        size = n_configs if on else 0
+        for f in range(task.begin, task.end):
+            a, slot_at = task.factor_at + f, task.slot_at + f * capacity
+            place = FactorPlace(task.edge_at + f * arity, task.q_at + f * width, sizes, widths)
+            load_targets(place, penalty, tables.edge_mu, iterates, lam, u)
+            for e in range(slot_at, slot_at + count[a]):
+                x[e] *= rho
+            pull = factors.pull[task.pull_at + f * size : task.pull_at + (f + 1) * size]
+            weight = weight_of(tables.weight, a)
+            factor = DenseFactor(tables.theta, tables.table_at[a], weight, config, starts, ridge, pull)
+            n, _ = dense_qp(u, factor, rho, Support(slots, x, slot_at), count[a], room)
+            count[a] = n
+            for v in range(n_states):
+                marginal[v] = 0.0
+            for e in range(slot_at, slot_at + n):
+                x[e] /= rho
+                for k in range(arity):
+                    marginal[starts[k] + config[slots[e], k]] += x[e]
+            store_marginals(place, penalty, tables.edge_mu, iterates, lam, marginal)
 
 
 @inlined

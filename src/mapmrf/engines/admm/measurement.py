@@ -115,61 +115,48 @@ def measure_tables(
 ) -> None:
     """Measure factors of all other kinds, a record of `found` per task."""
     for number in range(len(tasks)):
-        _measure_task(tasks[number], penalty, tables, iterates, factors, rounding, scratch, found[number])
-
-
-@bare
-def _measure_task(
-    task: np.record,
-    penalty: Penalty,
-    tables: TableArrays,
-    iterates: Iterates,
-    factors: FactorState,
-    rounding: Rounding,
-    scratch: Scratch,
-    sums: np.record,
-) -> None:
-    """Compute the sums over the factors of a task."""
-    arity, kind, n_states = task.arity, task.kind, task.n_states
-    theta, c, shape_at = tables.theta, penalty[0].c, task.shape_at
-    sizes, widths = tables.shape[shape_at : shape_at + arity], tables.shape[shape_at + arity : shape_at + 2 * arity]
-    lam, copies, digits = scratch.numbers[0, :n_states], scratch.numbers[1], scratch.integers[0]
-    structured = kind == FactorKind.FOREST and len(tables.forms.of) > 0 and sizes[0] >= BOUND_STATES
-    bound = value = relaxed = primal2 = primal_max = 0.0
-    for f in range(task.begin, task.end):
-        a = task.factor_at + f
-        place = FactorPlace(task.edge_at + f * arity, task.q_at + f * task.q_width, sizes, widths)
-        table_at, weight = tables.table_at[a], weight_of(tables.weight, a)
-        _load_multipliers(place, penalty, tables.edge_mu, iterates, lam)
-        if structured and tables.forms.of[a] >= 0:
-            bound += _form_bound(a, weight, tables, sizes, lam, scratch)
-        else:
-            bound += largest_price(theta, table_at, weight, sizes, lam, digits, task.n_configs)
-        value += weight * theta[table_at + _configuration(place, rounding)]
-        if kind == FactorKind.PAIR2:
-            for v in range(4):
-                copies[v] = factors.s[place.at + v]
-            relaxed += pair2_value(theta, table_at, weight, copies[1], copies[3])
-        else:
-            slot_at = task.slot_at + f * task.slot_width
-            for e in range(slot_at, slot_at + factors.n_slots[a]):
-                slot = factors.slots[e]
-                t = slot_row(slot) * sizes[1] + slot_col(slot) if kind == FactorKind.FOREST else slot
-                relaxed += weight * theta[table_at + t] * factors.x[e]
-            config = tables.config[task.config_at :]
-            _support_marginals(kind, slot_at, factors.n_slots[a], factors, sizes, config, copies)
-        o = 0
-        for k in range(arity):
-            compact = widths[k] < sizes[k]
-            half = 0.5 if compact else 1.0  # a difference of two entries: its square counts half
-            v = tables.edge_mu[place.e_at + k]
-            for w in range(widths[k]):
-                copy = copies[o + 1] - copies[o] if compact else copies[o + w]
-                off = c * iterates.mu[v + w] - copy
-                primal2 += half * off * off
-                primal_max = max(primal_max, half * abs(off))
-            o += sizes[k]
-    sums.bound, sums.value, sums.relaxed, sums.primal2, sums.primal_max = bound, value, relaxed, primal2, primal_max
+        task = tasks[number]
+        arity, kind, n_states = task.arity, task.kind, task.n_states
+        theta, c, shape_at = tables.theta, penalty[0].c, task.shape_at
+        sizes, widths = tables.shape[shape_at : shape_at + arity], tables.shape[shape_at + arity : shape_at + 2 * arity]
+        lam, copies, digits = scratch.numbers[0, :n_states], scratch.numbers[1], scratch.integers[0]
+        structured = kind == FactorKind.FOREST and len(tables.forms.of) > 0 and sizes[0] >= BOUND_STATES
+        bound = value = relaxed = primal2 = primal_max = 0.0
+        for f in range(task.begin, task.end):
+            a = task.factor_at + f
+            place = FactorPlace(task.edge_at + f * arity, task.q_at + f * task.q_width, sizes, widths)
+            table_at, weight = tables.table_at[a], weight_of(tables.weight, a)
+            _load_multipliers(place, penalty, tables.edge_mu, iterates, lam)
+            if structured and tables.forms.of[a] >= 0:
+                bound += _form_bound(a, weight, tables, sizes, lam, scratch)
+            else:
+                bound += largest_price(theta, table_at, weight, sizes, lam, digits, task.n_configs)
+            value += weight * theta[table_at + _configuration(place, rounding)]
+            if kind == FactorKind.PAIR2:
+                for v in range(4):
+                    copies[v] = factors.s[place.at + v]
+                relaxed += pair2_value(theta, table_at, weight, copies[1], copies[3])
+            else:
+                slot_at = task.slot_at + f * task.slot_width
+                for e in range(slot_at, slot_at + factors.n_slots[a]):
+                    slot = factors.slots[e]
+                    t = slot_row(slot) * sizes[1] + slot_col(slot) if kind == FactorKind.FOREST else slot
+                    relaxed += weight * theta[table_at + t] * factors.x[e]
+                config = tables.config[task.config_at :]
+                _support_marginals(kind, slot_at, factors.n_slots[a], factors, sizes, config, copies)
+            o = 0
+            for k in range(arity):
+                compact = widths[k] < sizes[k]
+                half = 0.5 if compact else 1.0  # a difference of two entries: its square counts half
+                v = tables.edge_mu[place.e_at + k]
+                for w in range(widths[k]):
+                    copy = copies[o + 1] - copies[o] if compact else copies[o + w]
+                    off = c * iterates.mu[v + w] - copy
+                    primal2 += half * off * off
+                    primal_max = max(primal_max, half * abs(off))
+                o += sizes[k]
+        sums = found[number]
+        sums.bound, sums.value, sums.relaxed, sums.primal2, sums.primal_max = bound, value, relaxed, primal2, primal_max
 
 
 @bare

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats, Ints, segment_ends
 from mapmrf.compilation.jit import compiled
 from mapmrf.model.problem import Batch, Problem
 
@@ -49,31 +49,11 @@ Penalty = NDArray[np.record]  # a structured array of length one, of type `PENAL
 PENALTY = np.dtype(
     (
         np.record,
-        [
-            ("sphere", np.int64),
-            ("sphere_weight", np.float64),
-            ("epsilon", np.float64),
-            ("free", np.bool_),
-            ("relaxation", np.float64),
-            ("eta", np.float64),
-            ("rho_upper", np.float64),
-            ("update_every", np.int64),
-            ("freeze_after", np.int64),
-            ("k", np.int64),
-            ("rho", np.float64),
-            ("rho_v", np.float64),
-            ("c", np.float64),
-            ("target_lam", np.float64),
-            ("target_lam_v", np.float64),
-            ("leak", np.float64),
-            ("leak_v", np.float64),
-            ("q_weight", np.float64),
-            ("q_weight_v", np.float64),
-            ("denominator", np.float64),
-            ("denominator_edge", np.float64),
-            ("last_leak", np.float64),
-            ("last_rho_c", np.float64),
-        ],
+        [(name, np.int64) for name in ("sphere", "update_every", "freeze_after", "k")]
+        + [(name, np.float64) for name in ("sphere_weight", "epsilon", "relaxation", "eta", "rho_upper")]
+        + [(name, np.float64) for name in ("rho", "rho_v", "c", "target_lam", "target_lam_v", "leak", "leak_v")]
+        + [(name, np.float64) for name in ("q_weight", "q_weight_v", "denominator", "denominator_edge")]
+        + [("last_leak", np.float64), ("last_rho_c", np.float64), ("free", np.bool_)],
     )
 )
 """The fields of `PenaltyOptions`, and
@@ -188,22 +168,12 @@ def vertex_penalty(problem: Problem) -> float:
     the variable. The copy is the projection of mu + lam / rho and mu is 1/2 away from the centre, hence the factor 2.
     """
     graph = problem.graph
-    spread = _ranges(graph.theta_v, graph.var_ptr)
-    of_factor = _ranges(graph.theta_t, graph.table_ptr)[graph.table_of]
+    unary, tables = segment_ends(graph.theta_v, graph.var_ptr), segment_ends(graph.theta_t, graph.table_ptr)
+    spread, of_factor = unary[1] - unary[0], (tables[1] - tables[0])[graph.table_of]
     if graph.weight is not None:
         of_factor = of_factor * np.abs(graph.weight)
     spread += np.bincount(graph.scope, np.repeat(of_factor, graph.arity), problem.n_vars)
     return 2.0 * float(spread.max(initial=0.0))
-
-
-def _ranges(values: Floats, ptr: Ints) -> Floats:
-    """Return the difference of the largest and the smallest finite value of each segment, none of which is empty."""
-    if len(values) == 0:
-        return np.zeros(0)
-    finite = np.isfinite(values)
-    high = np.maximum.reduceat(np.where(finite, values, -np.inf), ptr[:-1])
-    low = np.minimum.reduceat(np.where(finite, values, np.inf), ptr[:-1])
-    return np.where(high >= low, high - low, 0.0)
 
 
 def interaction_sum(problem: Problem) -> float:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, ranges, segment_argmax, segment_max
+from mapmrf.arrays import Bools, Floats, Ints, ranges, segment_argmax, segment_ends, segment_max
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import edge_states_of, tables_of
 from mapmrf.engines.admm.layout import Layout, isolated
@@ -349,9 +349,8 @@ class Tree:
 def _spreads(problem: Problem) -> Floats:
     """Return, for every variable, a limit on the change of value by changing its state, ignoring forbidden entries."""
     graph = problem.graph
-    total = _spread(graph.theta_v, graph.var_ptr)
-    tables = _spread(graph.theta_t, graph.table_ptr)
-    of_factor = tables[graph.table_of[problem.order]]
+    unary, tables = segment_ends(graph.theta_v, graph.var_ptr), segment_ends(graph.theta_t, graph.table_ptr)
+    total, of_factor = unary[1] - unary[0], (tables[1] - tables[0])[graph.table_of[problem.order]]
     if len(problem.weight):
         of_factor *= np.abs(problem.weight)
     of_factor = np.repeat(of_factor, np.diff(problem.scope_ptr))
@@ -369,12 +368,3 @@ def _free_states(problem: Problem) -> Bools:
     free[ranges(graph.var_ptr[alone], graph.card[alone])] = False
     free[graph.var_ptr[:-1] + segment_argmax(graph.theta_v, graph.var_ptr)] = True
     return free
-
-
-def _spread(values: Floats, ptr: Ints) -> Floats:
-    """Return the range of the finite entries of every block."""
-    if len(ptr) == 1:
-        return np.zeros(0)
-    high = np.maximum.reduceat(values, ptr[:-1])
-    low = np.minimum.reduceat(np.where(np.isfinite(values), values, np.inf), ptr[:-1])
-    return np.asarray(np.where(high > low, high - low, 0.0))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -22,8 +23,8 @@ from PIL import Image
 import mapmrf.cli.demo
 from command_line import done, refused, run, started
 from mapmrf import OptionError
-from mapmrf.cli import main
 from mapmrf.cli.methods import parse_grid, parse_settings
+from mapmrf.cli.program import COMMANDS, main
 from mapmrf.cli.solving import SolveRequest, parse_query
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.formats.solution import read_solution, read_solutions, write_solution
@@ -149,7 +150,7 @@ def test_a_time_limit_ends_a_run(model):
 
 
 def test_options_that_are_arguments_of_solve_have_their_names_and_defaults():
-    given = main.commands["solve"].make_context("solve", ["model.uai"]).params
+    given = main.get_command(click.Context(main), "solve").make_context("solve", ["model.uai"]).params
     assert SolveRequest(**given) == SolveRequest(("model.uai",))
     options = {item.name: item.default for item in dataclasses.fields(SolveRequest)}
     arguments = {name: one.default for name, one in inspect.signature(mapmrf.solve).parameters.items()}
@@ -261,7 +262,7 @@ def test_help_and_version_also_as_a_module() -> None:
     assert "solve" in done("--help")
     assert done() == done("--help")
     assert mapmrf.__version__ in done("--version")
-    for name in main.commands:
+    for name in COMMANDS:
         assert "Usage" in done(name, "--help")
     process = subprocess.run([sys.executable, "-m", "mapmrf", "--version"], capture_output=True, text=True, check=True)
     assert process.stdout == f"mapmrf, version {mapmrf.__version__}\n"

@@ -13,6 +13,7 @@ import threading
 import warnings
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from format_models import T3, error_of
@@ -21,7 +22,7 @@ import mapmrf
 from command_line import refused
 from command_line import run as call
 from mapmrf import formats
-from mapmrf.cli import main
+from mapmrf.cli.program import COMMANDS, main
 from mapmrf.errors import FormatError, GraphError, OptionError
 from mapmrf.formats.files import ByteBudget, charge, plain_name, read_bytes, replacing, spending, write_bytes
 from mapmrf.model.memory import machine_bytes
@@ -385,7 +386,8 @@ def test_runs_of_a_benchmark_have_a_budget(tmp_path: Path) -> None:
 
 def test_all_commands_that_read_models_have_the_option() -> None:
     without = {"compile", "completion", "generate", "join", "methods", "report"}
-    options = {name: {flag for one in command.params for flag in one.opts} for name, command in main.commands.items()}
+    commands = {name: main.get_command(click.Context(main), name) for name in COMMANDS}
+    options = {name: {flag for one in command.params for flag in one.opts} for name, command in commands.items()}
     assert {name for name, flags in options.items() if "--max-bytes" not in flags} == without
 
 

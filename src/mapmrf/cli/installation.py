@@ -96,7 +96,9 @@ def prepare_completion(group: click.Group) -> None:
 
 
 def _parameters(group: click.Group) -> Iterator[click.Parameter]:
-    for command in group.commands.values():
+    context = click.Context(group)
+    for command in (group.get_command(context, name) for name in group.list_commands(context)):
+        assert command is not None
         yield from command.params
         if isinstance(command, click.Group):
             yield from _parameters(command)

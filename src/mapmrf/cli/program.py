@@ -8,6 +8,7 @@ check it between reading, solving and writing.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import logging
 import math
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
     from mapmrf.run.result import Result, Status
 
 ASKED = "_MAPMRF_COMPLETE"  # set by a shell that completes a command line
-ORDER = (
-    "solve", "demo", "tune", "methods", "verify", "info", "convert", "check", "score", "partition", "join", "plot",
-    "generate", "datasets", "bench", "report", "compile", "uai", "completion",
-)  # fmt: skip
-"""The commands as `--help` lists them."""
+COMMANDS = {
+    "solve": "solving", "demo": "demo", "tune": "methods", "methods": "methods", "verify": "models", "info": "models",
+    "convert": "models", "check": "models", "score": "models", "partition": "models", "join": "models",
+    "plot": "plotting", "generate": "datasets", "datasets": "datasets", "bench": "bench", "report": "bench",
+    "compile": "installation", "uai": "contest", "completion": "installation",
+}  # fmt: skip
+"""The commands as `--help` lists them, and their modules."""
 
 
 class Exit(IntEnum):
@@ -61,7 +64,12 @@ class CommandGroup(click.Group):
     """A group whose errors are one line each, with the exit codes of this program."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return sorted(self.commands, key=ORDER.index)
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name in COMMANDS:
+            importlib.import_module(f"mapmrf.cli.{COMMANDS[name]}")
+        return super().get_command(context, name)
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         extra["standalone_mode"] = False

@@ -123,11 +123,14 @@ class SolveRequest:
     def values(self, default_method: str | None = None) -> dict[str, Any]:
         """The options as values that the library takes; the methods are made here, before a large model is read."""
         with leaving():  # numpy and numba are imported here
-            from mapmrf.cli.methods import parse_settings
             from mapmrf.run.registry import DEFAULT_METHOD, make_method, method_class
 
-            name = self.method or default_method or DEFAULT_METHOD
-            method = make_method(name, parse_settings(method_class(name), self.settings))
+            name, options = self.method or default_method or DEFAULT_METHOD, {}
+            if self.settings:
+                from mapmrf.cli.methods import parse_settings
+
+                options = parse_settings(method_class(name), self.settings)
+            method = make_method(name, options)
             polish = None if self.polish is None else make_method(self.polish, {})
         return vars(self) | {
             "method": method,
@@ -285,9 +288,11 @@ def _say(line: str) -> None:
 
 
 def _line_printer(request: SolveRequest) -> Callable[[TracePoint, Ints], bool | None] | None:
+    if request.lines is None:
+        return None
     from mapmrf.run.progress import ImprovementLines
 
-    return None if request.lines is None else ImprovementLines(_say, regularly=request.lines == "log").update
+    return ImprovementLines(_say, regularly=request.lines == "log").update
 
 
 def _incumbent_or_result(

@@ -15,7 +15,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from mapmrf.compilation.process import compile_elsewhere
 from mapmrf.compilation.store import Key, Store, current_stamp, origins, user_store
 from mapmrf.compilation.toolchain import binding, core, ir, registry, types
 
@@ -102,8 +101,10 @@ class KernelCache:
         """Return the machine code for a signature, or None if it must be compiled."""
         key = Key(self.name, str(signature))
         found = self._load(key, target)
-        if found is None and compile_elsewhere(self.name, signature):
-            found = self._load(key, target)
+        if found is None:
+            from mapmrf.compilation.process import compile_elsewhere  # rarely needed
+
+            found = self._load(key, target) if compile_elsewhere(self.name, signature) else None
         return found
 
     def _load(self, key: Key, target: Any) -> Any:

@@ -4,8 +4,9 @@ A format is one module of this package. It declares `SUFFIXES` and two functions
 ``write(graph, path, *, values)``. Two more are optional: ``sniff(data)`` recognises files with an unknown suffix, and
 ``losses(graph)`` describes what a file cannot represent; without it, names are lost. A format that stores the weights
 of factors declares ``WEIGHTS = True``; for all others, weighted tables are written out.
-Nothing else has to be registered. The modules are imported when the first file is read or written. Modules of other
-packages are added by entry points of the group ``mapmrf.formats``.
+Nothing else has to be registered. A file such as ``model.uai`` imports the module of that name alone; all modules are
+imported when another suffix is looked up. Modules of other packages are added by entry points of the group
+``mapmrf.formats``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import importlib
 import logging
 import pkgutil
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -25,7 +27,6 @@ from mapmrf.formats import files as _files
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.formats.tokens import names_lost
 from mapmrf.model.graph import FactorGraph
-from mapmrf.run.plugins import declared, load
 
 _VALUES = ("potential", "log", "cost")
 _log = logging.getLogger("mapmrf")
@@ -166,6 +167,8 @@ def _register() -> dict[str, Format]:
         module = importlib.import_module(f"{__name__}.{info.name}")
         for suffix in getattr(module, "SUFFIXES", ()):
             register[suffix.lower()] = cast(Format, module)
+    from mapmrf.run.plugins import declared, load
+
     for entry in declared("mapmrf.formats").values():
         try:
             plugin = load(entry)
@@ -180,6 +183,11 @@ def _register() -> dict[str, Format]:
 def _format_of(path: Path) -> Format | None:
     """The format with the longest suffix that fits the name."""
     name = plain_name(path)
+    only = Path(name).suffix
+    if name.count(".") == 1 and only[1:].isidentifier() and find_spec(f"{__name__}.{only[1:]}") is not None:
+        module = importlib.import_module(f"{__name__}.{only[1:]}")
+        if only in getattr(module, "SUFFIXES", ()):
+            return cast(Format, module)
     fitting = [suffix for suffix in _register() if name.endswith(suffix)]
     return _register()[max(fitting, key=len)] if fitting else None
 

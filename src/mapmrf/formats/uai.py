@@ -17,9 +17,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.formats import scales
-from mapmrf.formats.bayes import warn_about_rows
 from mapmrf.formats.files import plain_name, write_text
-from mapmrf.formats.lists import diagonal, keeps_list
 from mapmrf.formats.tables import (
     COPIES,
     FEW_ENTRIES,
@@ -76,6 +74,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
         factors = _distinct_tables(path, file.numbers, layout)
         del file, entries  # the numbers of the file are not needed any more
         if word == "BAYES" and not factors.lists:
+            from mapmrf.formats.bayes import warn_about_rows
+
             warn_about_rows(path, layout.card, factors)
         return build(path, layout.card, factors, distinct=True)
 
@@ -251,6 +251,8 @@ def _distinct_tables(path: Path, theta: Floats, layout: _Layout) -> Factors:
 
 def _with_potts(path: Path, factors: Factors, is_potts: Bools, potts: _Potts) -> Factors:
     """Put the tables of Potts factors behind the others; of the largest the default and the diagonal."""
+    from mapmrf.formats.lists import diagonal, keeps_list
+
     n, states, table_of = len(factors.table_ptr) - 1, potts.card, factors.table_of.copy()
     table_of[is_potts] = n + potts.table_of
     squares, users = states.astype(np.float64) ** 2, np.bincount(potts.table_of, minlength=len(states))

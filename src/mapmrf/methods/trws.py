@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.sweeps import AT_REST, INFEASIBLE, PassFigures, PassStopping, SequentialPasses
-from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
-from mapmrf.engines.messages.trws_pairwise import LabelPasses, fits_pairs
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
@@ -64,8 +62,8 @@ class TRWS(Method):
         check_at_least(self, 0, "tol")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TRWSRun:
-        kind = SpinPasses if fits_spins(problem) else LabelPasses if fits_pairs(problem) else TablePasses
-        passes = kind(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, initial.gap_tolerance))
+        order, stopping = VisitOrder.build(problem, self.order), PassStopping(self.tol, initial.gap_tolerance)
+        passes = fitting_passes(problem)(problem, order, stopping)
         if initial.dual is not None:
             given = initial.dual.values_for(problem, self._layout(passes), passes.n_messages)
             if given is not None:
@@ -109,6 +107,21 @@ class TRWS(Method):
 
     def snapshot(self, problem: Problem, state: TRWSRun) -> Snapshot:
         return Snapshot({"done": state.done, "figures": list(state.passes.figures)}, state.messages)
+
+
+def fitting_passes(problem: Problem) -> Callable[[Problem, VisitOrder, PassStopping], SequentialPasses]:
+    """The fastest passes for a model; the others are not imported."""
+    if all(batch.arity == 2 and not batch.hard for batch in problem.batches):
+        from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
+
+        if fits_spins(problem):
+            return SpinPasses
+        from mapmrf.engines.messages.trws_pairwise import LabelPasses
+
+        return LabelPasses
+    from mapmrf.engines.messages.srmp import TablePasses
+
+    return TablePasses
 
 
 @dataclass

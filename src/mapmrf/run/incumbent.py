@@ -15,7 +15,6 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, compact, frozen
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.model.graph import VALUE_CHUNK, FactorGraph
-from mapmrf.run.pool import Workers
 from mapmrf.run.repair import Shortfall, shortfall
 from mapmrf.run.result import relative_gap
 
@@ -248,6 +247,8 @@ class Evaluator:
         return frozen(self.graph.check_labels(labels))
 
     def _chunks(self, terms: Terms, n: int, labels: Ints) -> Iterator[float]:
+        from mapmrf.run.pool import Workers
+
         n_chunks = -(-n // VALUE_CHUNK)
         with closing(Workers(max(1, min(self.threads, n_chunks)))) as workers:
             calls = [(terms, labels, begin, end, n) for begin, end in workers.spans(n_chunks)]

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mapmrf.arrays import Ints, frozen, segment_max
 from mapmrf.compilation.stopping import CompilingStopped
-from mapmrf.constraints.as_tables import Rewriting, rewrite
 from mapmrf.errors import OutOfMemory, UnsupportedModel
 from mapmrf.model.graph import EXACT, ROUND_OFF, FactorGraph
 from mapmrf.model.memory import NO_LIMIT, MemoryBudget, MemoryWatch, is_lack_of_memory, shown_bytes
@@ -31,6 +30,9 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import GapTolerance
 from mapmrf.run.repair import REPAIR_SECONDS, climb, fewest_violated, find_feasible
 from mapmrf.run.result import Result, Status, TracePoint
+
+if TYPE_CHECKING:
+    from mapmrf.constraints.as_tables import Rewriting
 
 log = logging.getLogger("mapmrf")
 
@@ -400,6 +402,8 @@ class ModelForms:
 
     @cached_property
     def rewriting(self) -> Rewriting:
+        from mapmrf.constraints.as_tables import rewrite  # models without constraints skip the import
+
         return rewrite(self.graph)
 
     def is_rewritten(self, method: Method | None) -> bool:

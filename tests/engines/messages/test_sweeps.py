@@ -24,9 +24,9 @@ from mapmrf.engines.messages.smoothing import (
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.sweeps import INFEASIBLE, PassStopping, SequentialPasses
 from mapmrf.engines.messages.trws_binary import SpinPasses, fits_spins
-from mapmrf.engines.messages.trws_pairwise import LabelPasses, fits_pairs
+from mapmrf.engines.messages.trws_pairwise import LabelPasses
 from mapmrf.engines.messages.visit_order import Neighbours, VisitOrder, breadth_first
-from mapmrf.methods.trws import TRWS
+from mapmrf.methods.trws import TRWS, fitting_passes
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
@@ -345,7 +345,7 @@ def test_states_without_a_unary_potential_are_never_taken(seed: int, size: int, 
     unary[np.arange(5), random.integers(0, size, 5)] = 0.3
     tables = [graph.table(a) for a in range(graph.n_factors)]
     pinned = FactorGraph.from_pairwise(unary, graph.scope.reshape(-1, 2), tables)
-    assert fits_pairs(Problem.compile(pinned))
+    assert fitting_passes(Problem.compile(pinned)) is LabelPasses
     labels, tables_engine = engines(pinned, order, LabelPasses, TablePasses)
     np.testing.assert_allclose(bounds(labels, 6), bounds(tables_engine, 6), rtol=1e-10, atol=1e-10)
     assert pinned.value(labels.best) > -math.inf

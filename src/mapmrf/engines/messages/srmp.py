@@ -22,7 +22,6 @@ from mapmrf.engines.messages.sweeps import (
     report_chunk,
 )
 from mapmrf.engines.messages.visit_order import FIRST, LAST, VisitOrder, edge_roles
-from mapmrf.engines.reduction.simplify import dual_bounds
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
@@ -58,6 +57,8 @@ class TablePasses(SequentialPasses):
         self.messages.lam[:] = numbers
 
     def state_bounds(self) -> Floats:
+        from mapmrf.engines.reduction.simplify import dual_bounds  # not loaded for a run of messages alone
+
         bounds = dual_bounds(self.problem, self.message_values())
         bounds[self.messages.theta == -np.inf] = -np.inf
         return bounds

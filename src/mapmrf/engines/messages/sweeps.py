@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from queue import SimpleQueue
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.compilation.toolchain import cgutils, extending, types
 from mapmrf.engines.messages.visit_order import Neighbours, VisitOrder, variable_depths
 from mapmrf.model.problem import Problem
-from mapmrf.run.pool import Workers
+
+if TYPE_CHECKING:
+    from mapmrf.run.pool import Workers
 
 LARGE = 4_000_000  # work of an iteration from which passes are divided into chunks
 

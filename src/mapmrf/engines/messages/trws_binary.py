@@ -22,7 +22,6 @@ from mapmrf.engines.messages.sweeps import (
     report_chunk,
 )
 from mapmrf.engines.messages.visit_order import PairLinks, VisitOrder, sort_links
-from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
@@ -81,6 +80,8 @@ class SpinPasses(SequentialPasses):
         self.messages.d[:] = numbers[self.model.links.factor >> 1]
 
     def state_bounds(self) -> Floats:
+        from mapmrf.engines.reduction.simplify import belief_bounds  # not loaded for a run of messages alone
+
         in_order, beliefs = np.empty(self.problem.n_vars), np.zeros((self.problem.n_vars, 2))
         spin_beliefs(self.model, self.messages, self.chunks, in_order)
         beliefs[self.seq, 0], beliefs[self.seq, 1] = -in_order, in_order

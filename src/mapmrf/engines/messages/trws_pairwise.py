@@ -22,7 +22,6 @@ from mapmrf.engines.messages.sweeps import (
     report_chunk,
 )
 from mapmrf.engines.messages.visit_order import PairLinks, VisitOrder, sort_links
-from mapmrf.engines.reduction.simplify import belief_bounds
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.kernels.pair_transforms import Envelope, PairForm, form_of, pair_form, transform_potts, transform_quadratic
 from mapmrf.model.problem import Problem
@@ -30,10 +29,6 @@ from mapmrf.model.structured_pairs import LINEAR, NO_FORM, POTTS, PairForms
 
 WIDE = 4  # number of states from which tables are also stored transposed, so that both directions read them row by row
 MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed copies are made
-
-
-def fits_pairs(problem: Problem) -> bool:
-    return all(batch.arity == 2 and not batch.hard for batch in problem.batches)
 
 
 class LabelPasses(SequentialPasses):
@@ -72,6 +67,8 @@ class LabelPasses(SequentialPasses):
         return ranges(offsets(width)[factor], width[factor])
 
     def state_bounds(self) -> Floats:
+        from mapmrf.engines.reduction.simplify import belief_bounds  # not loaded for a run of messages alone
+
         beliefs = np.empty(self.problem.n_states)
         label_beliefs(self.model, self.messages, self.room, beliefs)
         return belief_bounds(self.problem, beliefs, self.figures.bound)

@@ -3,5 +3,5 @@
 from mapmrf.model.polytope import Kind as Kind
 from mapmrf.run.result import Result as Result
 from mapmrf.run.result import Status as Status
-from mapmrf.run.trace import TracePoint as TracePoint
-from mapmrf.run.trace import read_trace as read_trace
+from mapmrf.run.result import TracePoint as TracePoint
+from mapmrf.run.result import read_trace as read_trace

@@ -22,7 +22,7 @@ from mapmrf.distributed.parts import OneProcess, Part, PartFolder, is_parts, par
 from mapmrf.distributed.run import PartedModel, uniform_at
 from mapmrf.distributed.streaming import stream_partition
 from mapmrf.errors import FormatError, GraphError, OptionError
-from mapmrf.run.dual_state import ArrayFile, read_arrays, write_arrays
+from mapmrf.run.state import ArrayFile, read_arrays, write_arrays
 from refusals import refuses
 
 MODELS = {

@@ -23,7 +23,7 @@ from mapmrf.certificates import Certificate
 from mapmrf.certificates.certificate import Cycles
 from mapmrf.datasets import grid
 from mapmrf.model.graph import FactorGraph, Names
-from mapmrf.run.checkpoints import FILE
+from mapmrf.run.state import FILE
 
 GRAPH = FactorGraph.from_tables(
     [2, 3, 2],

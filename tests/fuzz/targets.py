@@ -32,8 +32,8 @@ from mapmrf.distributed.streaming import stream_partition
 from mapmrf.formats.evidence import read_evidence
 from mapmrf.formats.solution import read_solution, read_solutions
 from mapmrf.model.graph import FactorGraph
-from mapmrf.run.dual_state import ALIGNMENT, MAGIC, PREFIX
-from mapmrf.run.trace import read_trace
+from mapmrf.run.result import read_trace
+from mapmrf.run.state import ALIGNMENT, MAGIC, PREFIX
 
 BUDGET = 4_000_000
 """Bytes that a model may take."""

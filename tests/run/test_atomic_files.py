@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import mapmrf
@@ -18,7 +17,6 @@ from command_line import run
 from mapmrf.datasets import grid
 from mapmrf.formats.files import write_bytes
 from mapmrf.run.atomic_files import drop_old, keeping_old, kept_name
-from mapmrf.run.checkpoints import SavedRun
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="limits of files and devices are those of POSIX")
 
@@ -111,23 +109,6 @@ def test_parts_are_not_replaced_without_force(tmp_path: Path, model: Path) -> No
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert run("partition", model, folder, "--parts", 3, "--force").exit_code == 0
     assert mapmrf.distributed.parts.PartFolder(folder).counts.n_parts == 3
-
-
-def test_a_checkpoint_of_another_run_is_kept(tmp_path: Path) -> None:
-    for k in (1, 2):
-        checkpoint = SavedRun(tmp_path, 60.0, {"method": "icm", "options": {}})
-        for step in (1, 2):
-            checkpoint.write({"step": step, "run": k}, {"labels": np.zeros(3)})
-    assert names(tmp_path) == ["run.mrf", "run.mrf~"]
-    kept = mapmrf.run.dual_state.read_arrays(tmp_path / "run.mrf~", "run")
-    assert (kept.figures["run"], kept.figures["step"]) == (1, 2)
-
-
-def test_a_checkpoint_that_a_run_goes_on_from_is_replaced(tmp_path: Path) -> None:
-    for _ in range(3):
-        checkpoint = SavedRun(tmp_path, 60.0, {"method": "icm", "options": {}}, resume=True)
-        checkpoint.write({"step": 1}, {"labels": np.random.default_rng(1).random(3)})
-    assert names(tmp_path) == ["run.mrf"]
 
 
 def test_checkpoints_of_parts_are_set_aside(tmp_path: Path) -> None:

@@ -393,7 +393,7 @@ def _solve_on_ranks(request: SolveRequest, values: dict[str, Any], ranks: Ranks)
     from mapmrf.distributed.loop import solve
     from mapmrf.distributed.parts import PartFolder
     from mapmrf.formats.solution import read_solution
-    from mapmrf.run.trace import write_trace
+    from mapmrf.run.result import write_trace
 
     folder, initial = request.models[0], request.initial
     if initial is not None:

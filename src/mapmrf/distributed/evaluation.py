@@ -15,10 +15,9 @@ from mapmrf.distributed.parts import Part, Ranks
 from mapmrf.errors import FormatError
 from mapmrf.kernels.evaluation import Tables, factor_terms, unary_terms
 from mapmrf.model.graph import EXACT, ROUND_OFF, VALUE_CHUNK, FactorGraph
-from mapmrf.run.dual_state import Array, ArrayFile, read_arrays, write_arrays
-from mapmrf.run.incumbent import ROUGHLY, Bounds
+from mapmrf.run.incumbent import Bounds, CheckedIncumbent
 from mapmrf.run.repair import Shortfall
-from mapmrf.run.result import relative_gap
+from mapmrf.run.state import Array, ArrayFile, read_arrays, write_arrays
 
 Slices = Sequence[slice]
 
@@ -76,6 +75,10 @@ class ModelScale(NamedTuple):
     size: float
     n_terms: int
 
+    @property
+    def allowance(self) -> float:
+        return EXACT * self.size
+
     def round_off(self, least: float) -> float:
         """Floating-point error of sums; 0 if it is at most `least`."""
         return 0.0 if ROUND_OFF * self.size <= least else ROUND_OFF * self.size
@@ -105,50 +108,37 @@ def _part_scale(part: Part) -> tuple[float, float, float, float, int]:
     return *spread, counted.size, part.n_own + n
 
 
-class PartedIncumbent:
+class PartedIncumbent(CheckedIncumbent):
     """The best labelling of a model in parts: every rank keeps the labels of its parts; value and bound are common."""
 
     def __init__(self, ranks: Ranks, parts: Sequence[Part], labels: Ints, slices: Slices) -> None:
         self.ranks, self.parts, self.slices = ranks, parts, slices
         self.scale = model_scale(ranks, parts)
-        self.labels = compact(labels).copy()  # labels of the parts of this rank, including copies, concatenated
-        self.shortfall = evaluate(ranks, parts, labels, slices)
         self.bounds, self.bound = Bounds(), math.inf
+        self._set(labels, evaluate(ranks, parts, labels, slices))
 
-    @property
-    def value(self) -> float:
-        return -math.inf if self.shortfall.n_violated else self.shortfall.rest
+    def _set(self, labels: Ints, found: Shortfall) -> None:
+        self.labels = compact(labels).copy()  # labels of the parts of this rank, including copies, concatenated
+        self.value, self._shortfall = found.value, found
 
-    def offer(self, labels: Ints, claim: float | None = None, *, equal: bool = False) -> float:
-        """Keep the labels if they are the best so far, or with `equal` as good; return their value."""
-        # A claimed value is used in place of the true one only where it is no improvement.
+    def offer(self, labels: Ints, claim: float | None = None) -> float:
         if claim is not None and claim <= self.value and self.value > -math.inf:
             return claim
+        return self._compared(labels, equal=False)
+
+    def prefer(self, labels: Ints) -> None:
+        self._compared(labels, equal=True)
+
+    def _compared(self, labels: Ints, equal: bool) -> float:
         found = evaluate(self.ranks, self.parts, labels, self.slices)
         if found.better_than(self.shortfall) or (equal and found == self.shortfall):
-            self.labels, self.shortfall = compact(labels).copy(), found
+            self._set(labels, found)
             self._compare()
-        return -math.inf if found.n_violated else found.rest
-
-    def tighten(self, bound: float | None) -> None:
-        """Keep an upper bound if it is the best so far, unless a labelling refutes it and with it all others."""
-        if bound is not None:
-            self.bounds.tell("lslp", bound)
-            self._compare()
-
-    def _compare(self) -> None:
-        self.bounds.compare(self.value, lambda: EXACT * self.scale.size)
-        self.bound = max(self.bounds.least, self.value)
-
-    def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
-        gap = relative_gap(self.value, self.bound, self.scale.unit)
-        assert gap is not None
-        return self.value > -math.inf and (gap <= tolerance or 0 < absolute >= self.bound - self.value)
+        return found.value
 
     @property
     def optimal(self) -> bool:
-        """Whether the bound meets the value, up to the round-off of sums."""
-        return self.closed(0.0) or (self.closed(ROUGHLY) and self.bound - self.value <= EXACT * self.scale.size)
+        return self.meets_bound
 
 
 # -- Labellings by parts: written by the ranks, and joined on demand --------------------------------------------------

@@ -11,7 +11,6 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
@@ -38,29 +37,26 @@ from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.methods.lslp import LSLP
 from mapmrf.model.polytope import TOLERANCE, Kind, KindFractions, Residuals
 from mapmrf.run import interrupts
-from mapmrf.run.checkpoints import check_options, check_resume, damaged, exact, from_exact
-from mapmrf.run.dual_state import Array, ArrayFile, read_arrays, write_arrays
-from mapmrf.run.loop import MOST_STEPS, NEGLIGIBLE
-from mapmrf.run.method import Method, Progress, Start
+from mapmrf.run.clock import Clock
+from mapmrf.run.loop import Callback, Loop
+from mapmrf.run.method import Method, Start
 from mapmrf.run.options import GapTolerance
 from mapmrf.run.progress import ProgressBar
 from mapmrf.run.registry import make_method
-from mapmrf.run.repair import Shortfall
 from mapmrf.run.result import Status, plain
 from mapmrf.run.solve import check_limits
-from mapmrf.run.trace import TracePoint, checked_numbers
-
-Listener = Callable[[TracePoint, Ints], bool | None]
-
-
-class Limits(NamedTuple):
-    """When a run ends and what it writes in the meantime; arguments of `solve`, by name."""
-
-    time_limit: float | None = None
-    tolerance: GapTolerance = GapTolerance.of(None, 0.0)
-    checkpoint: Checkpoints | None = None
-    polish: Method | None = None
-    part_bound: int = 0
+from mapmrf.run.state import (
+    Array,
+    ArrayFile,
+    LoopState,
+    check_options,
+    check_resume,
+    damaged,
+    exact,
+    from_exact,
+    read_arrays,
+    write_arrays,
+)
 
 
 def solve(
@@ -71,7 +67,7 @@ def solve(
     time_limit: float | None = None,
     seed: int = 0,
     initial: ArrayLike | None = None,
-    callback: Listener | None = None,
+    callback: Callback | None = None,
     progress: bool = False,
     gap_tolerance: float | None = None,
     abs_gap_tolerance: float = 0.0,
@@ -136,58 +132,59 @@ def solve(
     tolerance = GapTolerance.of(gap_tolerance, abs_gap_tolerance)
     labels = None if initial is None else together(ranks, lambda: model.pick(np.asarray(initial)))
     start = Start(labels, gap_tolerance=tolerance.of_proofs)
-    where = None if checkpoint is None else Checkpoints.at(checkpoint, every, resume, (chosen, seed, folder.checksums))
-    polisher = None if polish is None else make_method(polish, {})
-    limits = Limits(time_limit, tolerance, where, polisher, part_bound)
     listeners = [] if callback is None or ranks.rank else [callback]
+    clock = Clock(began, time_limit)
     with interrupts.Interrupts(signal.SIGINT, signal.SIGTERM), RankWatch(ranks), ExitStack() as stack:
         if progress and ranks.rank == 0:
             bar = stack.enter_context(ProgressBar(chosen.name, chosen.max_iterations, time_limit))
             listeners.append(bar.update)
-        return PartedLoop(model, chosen, limits, listeners, began).solve(seed, start)
+        loop = PartedLoop(chosen, seed, tolerance, clock, listeners, model)
+        loop.part_bound = part_bound
+        loop.polisher = None if polish is None else make_method(polish, {})
+        if checkpoint is not None:
+            loop.checkpoints = Checkpoints.at(checkpoint, every, resume, (chosen, seed, folder.checksums))
+        return loop.solve(start)
 
 
-class PartedLoop:
-    """One run: the incumbent and the trace so far. All ranks take the same decisions, from the same information."""
+class PartedLoop(Loop):
+    """One run on a model in parts: all ranks take the same decisions, from the same information."""
+
+    method: LSLP
+    incumbent: PartedIncumbent
+    checkpoints: Checkpoints | None = None
+    polisher: Method | None = None
+    part_bound = 0
 
     def __init__(
-        self, model: PartedModel, method: LSLP, limits: Limits, listeners: list[Listener], began: float
+        self,
+        method: LSLP,
+        seed: int,
+        tolerance: GapTolerance,
+        clock: Clock,
+        listeners: list[Callback],
+        model: PartedModel,
     ) -> None:
-        self.model, self.method, self.limits, self.began = model, method, limits, began
-        self.ranks: Ranks = model.ranks
-        self.listeners = listeners
+        super().__init__(method, seed, tolerance, clock, listeners)
+        self.model, self.ranks = model, model.ranks
         self.incumbent = PartedIncumbent(model.ranks, model.parts, model.unary_labels(), model.slices)
-        self.trace: list[TracePoint] = []
-        self.iterations = 0
-        self.spent = 0.0
-        self.end, self.n_steps = math.inf, 0
         self.saved = time.perf_counter()
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start, including those before the run was resumed."""
-        return self.spent + time.perf_counter() - self.began
-
-    @property
-    def bound(self) -> float | None:
-        return self.incumbent.bound if self.incumbent.bound < math.inf else None
-
-    def solve(self, seed: int, start: Start) -> PartedResult:
+    def solve(self, start: Start) -> PartedResult:
         if start.labels is not None:
             self.incumbent.offer(start.labels)
-        run = start_run(self.method, self.model, seed, start, self.incumbent)
+        run, checkpoints = start_run(self.method, self.model, self.seed, start, self.incumbent), self.checkpoints
         try:
-            if self.limits.checkpoint is not None and self.limits.checkpoint.resume and run.engine is not None:
-                restore(self.limits.checkpoint, run, self)
-            elif self.limits.checkpoint is not None and not self.limits.checkpoint.resume:
-                set_aside(self.limits.checkpoint, self.model.ranks)
+            if checkpoints is not None and checkpoints.resume and run.engine is not None:
+                restore(checkpoints, run, self)
+            elif checkpoints is not None and not checkpoints.resume:
+                set_aside(checkpoints, self.ranks)
             status = self.loop(run)
             cut_short = status in (Status.TIME_LIMIT, Status.INTERRUPTED)
-            if cut_short and self.limits.checkpoint is not None and run.engine is not None:
-                save(self.limits.checkpoint, run, self)
-            if self.limits.polish is not None and status in (Status.CONVERGED, Status.ITERATION_LIMIT):
-                self.polish(run, self.limits.polish)
-            return self.report(run, status, seed)
+            if cut_short and checkpoints is not None and run.engine is not None:
+                save(checkpoints, run, self)
+            if self.polisher is not None and status in (Status.CONVERGED, Status.ITERATION_LIMIT):
+                self.polish(run, self.polisher)
+            return self.report(run, status)
         finally:
             if run.engine is not None:
                 run.parted.close()
@@ -197,35 +194,28 @@ class PartedLoop:
         while True:
             certifying = run.phase.certifying
             progress = self.method.step(None, run)
-            if certifying and run.phase.spherical and self.limits.part_bound and run.initial.labels is None:
-                other = bound_of_parts(self.model, run.parted, self.limits.part_bound)
+            if certifying and run.phase.spherical and self.part_bound and run.initial.labels is None:
+                other = bound_of_parts(self.model, run.parted, self.part_bound)
                 progress.bound = other if progress.bound is None else min(progress.bound, other)
-            stopped = self.record(progress)
-            interrupted, late, due = self.agree(stopped)
-            if interrupted:
-                interrupts.notice()
-                return Status.INTERRUPTED
-            if progress.finished is not None:
-                return progress.finished
-            if self.method.stops_at_gap and self.limits.tolerance.met_by(self.incumbent):
-                self.n_steps += 1
-                self.end = min(self.end, self.iterations + self.limits.tolerance.more_iterations(self.iterations))
-                if self.iterations >= self.end or self.n_steps >= MOST_STEPS or self.incumbent.optimal:
-                    return Status.WITHIN_TOLERANCE
-            if self.iterations >= self.method.max_iterations:
-                return Status.ITERATION_LIMIT
-            if late:
-                return Status.TIME_LIMIT
-            if due and self.limits.checkpoint is not None:
-                save(self.limits.checkpoint, run, self)
+            interrupted, late, due = self.agree(self.record(progress, self.method.name))
+            ended = self.ending(self.method, progress.finished, self.iterations, interrupted, late)
+            if ended is not None:
+                return ended
+            if due and self.checkpoints is not None:
+                save(self.checkpoints, run, self)
                 self.saved = time.perf_counter()
 
+    def agree(self, stopped: bool) -> tuple[bool, bool, bool]:
+        """Agree on whether a rank was interrupted and, by rank 0's clock, the time is up and a checkpoint is due."""
+        due = self.checkpoints is not None and time.perf_counter() >= self.saved + self.checkpoints.every
+        found = self.ranks.allgather((stopped or interrupts.requested(), self.clock.left <= 0, due))
+        return any(one[0] for one in found), found[0][1], found[0][2]
+
     def polish(self, run: PartedRun, method: Method) -> None:
-        self.incumbent.offer(run.parted.labels, equal=True)
+        self.incumbent.prefer(run.parted.labels)
 
         def seconds() -> float | None:
-            limit = self.limits.time_limit
-            return None if limit is None else max(0.0, self.began + limit - time.perf_counter())
+            return None if self.clock.limit == math.inf else max(0.0, self.clock.left)
 
         def stop() -> bool:
             interrupted, late, _ = self.agree(False)
@@ -233,49 +223,20 @@ class PartedLoop:
 
         self.incumbent.offer(polished(self.model, self.incumbent.labels, method, seconds, stop))
 
-    def agree(self, stopped: bool) -> tuple[bool, bool, bool]:
-        """Agree on whether a rank was interrupted and, by rank 0's clock, the time is up and a checkpoint is due."""
-        now = time.perf_counter()
-        late = self.limits.time_limit is not None and now >= self.began + self.limits.time_limit
-        checkpoint = self.limits.checkpoint
-        due = checkpoint is not None and now >= self.saved + checkpoint.every
-        found = self.ranks.allgather((stopped or interrupts.requested(), late, due))
-        return any(one[0] for one in found), found[0][1], found[0][2]
-
-    def record(self, progress: Progress) -> bool:
-        """Update incumbent and trace from a step; return whether the callback asks to stop."""
-        incumbent = self.incumbent
-        self.iterations = progress.iterations
-        candidate = None
-        if progress.labels is not None:
-            candidate = incumbent.offer(progress.labels, progress.value)
-        bound = None if progress.bound is None else progress.bound + self.round_off()
-        incumbent.tighten(bound)
-        best = TracePoint(self.elapsed, progress.iterations, incumbent.value, self.bound)
-        point = progress.traced(best, candidate, bound)
-        self.trace.append(point)
-        return any([bool(listener(point, incumbent.labels)) for listener in self.listeners])
-
-    def round_off(self) -> float:
-        """Floating-point error of a bound, where that is not negligible."""
-        value, scale = self.incumbent.value, self.incumbent.scale
-        size = abs(value) if math.isfinite(value) else 0.0
-        return scale.round_off(NEGLIGIBLE * max(scale.unit, size))
-
-    def report(self, run: PartedRun, status: Status, seed: int) -> PartedResult:
+    def report(self, run: PartedRun, status: Status) -> PartedResult:
         """The figures of the whole model, and the labels of this rank."""
         incumbent, details, relaxed = self.incumbent, {}, None
         kinds: tuple[Kind | None, KindFractions | None, Residuals | None] = (None, None, None)
         if run.engine is None:
-            incumbent.tighten(-math.inf)
+            incumbent.tighten(-math.inf, self.method.name)
         else:
-            incumbent.offer(run.parted.labels, equal=True)
+            incumbent.prefer(run.parted.labels)
             found = run.parted.inspect()
             details = {
                 "rho": run.parted.last_rho, "rho_unit": run.unit, "primal": math.sqrt(found.primal2),
                 "sphere": math.sqrt(found.sphere2), "integrality": found.integrality,
             }  # fmt: skip
-            closed = self.limits.tolerance.met_by(incumbent) or incumbent.optimal
+            closed = self.tolerance.met_by(incumbent) or incumbent.optimal
             if closed or (run.rested is not None and self.method.stop == "plain" and self.method.sphere != "off"):
                 relaxed = incumbent.value if closed else run.rested_value
                 kinds = Kind.VALID, KindFractions(1.0, 0.0, 0.0), Residuals(0.0, 0.0, 0.0)
@@ -296,20 +257,11 @@ class PartedLoop:
             runtime=self.elapsed,
             trace=tuple(self.trace),
             options=dataclasses.asdict(self.method),
-            seed=seed,
+            seed=self.seed,
             unit=incumbent.scale.unit,
             n_violated=incumbent.shortfall.n_violated,
             details=details | incumbent.bounds.details,
         )
-
-    def verdict(self, status: Status) -> Status:
-        if self.incumbent.optimal:
-            return Status.OPTIMAL
-        if self.limits.tolerance.met_by(self.incumbent):
-            return Status.WITHIN_TOLERANCE
-        if self.incumbent.bound == -math.inf:
-            return Status.INFEASIBLE
-        return Status.CONVERGED if status.closes_gap else status
 
 
 # -- Detection of dead ranks: each watches the next one, reports its end in one line, and ends all --------------------
@@ -473,9 +425,7 @@ def _write_manifest(checkpoints: Checkpoints, generation: int, run: PartedRun, l
         "origin": checkpoints.origin,
         "run": run_state(run),
         "rested": run.rested_value if run.rested is not None else None,
-        "loop": {"spent": loop.elapsed, "end": loop.end, "n_steps": loop.n_steps, "bound": loop.incumbent.bound},
-        "best": list(loop.incumbent.shortfall),
-        "trace": [dataclasses.asdict(point) for point in loop.trace],
+        "loop": loop.state().figures(),
     }
     write_json(checkpoints.folder / MANIFEST, {"exact": exact(data)})
 
@@ -483,39 +433,27 @@ def _write_manifest(checkpoints: Checkpoints, generation: int, run: PartedRun, l
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> bool:
-    """Restore the last checkpoint; return False if there is none."""
+def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> None:
+    """Restore the last checkpoint, if there is one."""
     ranks, folder = run.model.ranks, checkpoints.folder
     data = together(ranks, lambda: read_manifest(folder))
     if data is None:
-        return False
-    together(ranks, lambda: _restore_phase(checkpoints, run, data))
+        return
+    state = together(ranks, lambda: _restore_phase(checkpoints, run, data))
     labels, rested = np.zeros((2, len(run.parted.labels)), dtype=np.int64)
     together(ranks, lambda: _read_parts(folder, int(data["generation"]), run, labels, rested))
-    together(ranks, lambda: _restore_loop(folder, run, loop, data, (labels, rested)))
-    return True
+    if data["rested"] is not None:
+        run.rested, run.rested_value = rested, data["rested"]
+    run.parted.start_sums()
+    loop.resume(state, labels)
 
 
-def _restore_phase(checkpoints: Checkpoints, run: PartedRun, data: dict[str, Any]) -> None:
+def _restore_phase(checkpoints: Checkpoints, run: PartedRun, data: dict[str, Any]) -> LoopState:
     with damaged(checkpoints.folder / MANIFEST):
         check_options(checkpoints.folder, data["origin"], checkpoints.origin)
         restore_run(run, data["run"])
-
-
-def _restore_loop(
-    folder: Path, run: PartedRun, loop: PartedLoop, data: dict[str, Any], found: tuple[Array, Array]
-) -> None:
-    labels, rested = found
-    with damaged(folder / MANIFEST):
-        if data["rested"] is not None:
-            run.rested, run.rested_value = rested, float(data["rested"])
-        loop.trace = [checked_numbers(TracePoint(**point)) for point in data["trace"]]
-        loop.spent, loop.end = float(data["loop"]["spent"]), data["loop"]["end"]
-        loop.n_steps = int(data["loop"]["n_steps"])
-        loop.incumbent.labels, loop.incumbent.shortfall = labels, Shortfall(*data["best"])
-        loop.incumbent.tighten(float(data["loop"]["bound"]))
-    run.parted.start_sums()
-    loop.iterations = run.iterations
+        data["rested"] = None if data["rested"] is None else float(data["rested"])
+        return LoopState.of(data["loop"])
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:

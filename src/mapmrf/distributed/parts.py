@@ -21,7 +21,7 @@ from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run import interrupts
 from mapmrf.run.atomic_files import whole_file
-from mapmrf.run.dual_state import ArrayFile, checksum_of, read_arrays, write_arrays
+from mapmrf.run.state import ArrayFile, checksum_of, read_arrays, write_arrays
 
 MANIFEST = "parts.json"
 VERSION = 1

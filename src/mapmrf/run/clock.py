@@ -1,4 +1,4 @@
-"""Calls of a run that may take too long: they are abandoned when the time is up or the user interrupts."""
+"""The clock of a run: when it must end, and calls that are abandoned when the time is up or the user interrupts."""
 
 from __future__ import annotations
 
@@ -13,27 +13,13 @@ import numpy as np
 
 from mapmrf.compilation.stopping import CompileClock, CompileWatch, stoppable
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.memory import MemoryWatch
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
 from mapmrf.run.calls import CallAbandoned, Supervisor
-from mapmrf.run.checkpoints import SavedRun
 from mapmrf.run.method import Method
 
 R = TypeVar("R")
-
-SMALL = 50_000
-"""Variables, edges and configurations up to which a run without a time limit never needs to abandon a call."""
-
-TINY = 10_000
-"""Such a size for runs with a time limit: some methods have steps of a second on models that are not much larger."""
-
-SMALL_CALL_SECONDS = 3.0
-"""Enough seconds for any call on a small model: with more time left, no call is made on another thread."""
-
-MEDIUM = 200_000
-"""Such a size for compiling the model and checking that a method supports it, which is done whatever the limit."""
-
-SAVING = 5.0  # extra seconds for a call in a run that is saved when it is cut short
 
 
 class Overrun(NamedTuple):
@@ -48,65 +34,66 @@ class Overrun(NamedTuple):
 STEPPING, ANSWERING, REPORTING = Overrun(0.05, 0.005, 0.0), Overrun(0.1, 0.01, 0.25), Overrun(0.13, 0.015, 0.5)
 
 
-class RunCalls:
-    """The clock of a run, and calls that can be abandoned when the time is up."""
+class Clock:
+    """When a run must end: its deadline, signals, memory, and whether a listener has cancelled it."""
 
-    def __init__(self) -> None:
-        self.saving: SavedRun | None = None
-        self.cancelled = False
-        self.thread = threading.get_ident()
-        self.compiling = CompileClock()
-        self.watch = CompileWatch(self.must_stop, lambda: self.deadline - time.perf_counter())
-        self.supervisor: Supervisor | None = None
-        self.small = False
-        self.lost: list[Any] = []
-        self.set_clock(time.perf_counter(), None)
+    # `solve` makes one and hands it down. Calls that may take too long are made by `attempt`.
 
-    def set_clock(self, began: float, time_limit: float | None) -> None:
-        self.began = self.asked = began
+    def __init__(self, began: float, time_limit: float | None, memory: float = math.inf) -> None:
+        self.began = began  # in a resumed run, less what was spent before
         self.limit = math.inf if time_limit is None else time_limit
         self.deadline = began + self.limit
+        self.memory = MemoryWatch(memory)
+        self.signals = interrupts.Interrupts(listener=self.wake)
+        self.cancelled = False
+        self.ask: Callable[[], object] = lambda: None  # asks the listeners while a kernel is compiled
+        self.compiling = CompileClock()
+        self.watch = CompileWatch(self.must_stop, lambda: self.left)
+        self.thread = threading.get_ident()
+        self.supervisor: Supervisor | None = None
+        self.small = self.medium = False
+        self.saves = False  # whether the run is saved when it is cut short
+        self.lost: list[Any] = []  # states that abandoned calls still use
 
     @property
     def left(self) -> float:
         return self.deadline - time.perf_counter()
 
-    def ask(self) -> None:
-        """Ask the listeners whether the run must end, while a kernel is compiled."""
-
     def must_stop(self) -> bool:
         """Return whether the run must end now; called from any of its threads while a kernel is compiled."""
         if threading.get_ident() == self.thread:
             self.ask()
-        return self.cancelled or time.perf_counter() >= self.deadline or interrupts.requested()
+        return self.cancelled or self.left <= 0 or interrupts.requested()
 
     @contextmanager
-    def supervised(self, graph: FactorGraph) -> Iterator[None]:
-        """Make calls on another thread inside this context, unless the model is small for the time limit."""
+    def supervising(self, graph: FactorGraph) -> Iterator[None]:
+        """Watch signals, and make calls on another thread inside this context, unless the model is small."""
         size = math.inf
         if graph.constraints is None:  # a shared table costs a method time once per factor
             n_configs = int(np.diff(graph.table_ptr)[graph.table_of].sum())
             size = graph.n_vars + graph.n_edges + n_configs
-        self.medium = size <= MEDIUM
-        self.small = size <= SMALL
-        if self.small and (self.limit == math.inf or size <= TINY):
-            yield
-            return
-        self.supervisor = Supervisor(self.setting, self.idle)
-        try:
-            with nullcontext() if self.small else interrupts.waiting():
+        # Up to these sizes, no call takes long enough to be abandoned: before a run, in one without a time limit, and
+        # in one with a limit, as some methods have steps of a second on models that are not much larger.
+        self.medium, self.small, tiny = size <= 200_000, size <= 50_000, size <= 10_000
+        with self.signals:
+            if self.small and (self.limit == math.inf or tiny):
                 yield
-        finally:
-            self.supervisor.close()
+                return
+            self.supervisor = Supervisor(self._setting, self._idle)
+            try:
+                with nullcontext() if self.small else interrupts.waiting():
+                    yield
+            finally:
+                self.supervisor.close()
 
     @contextmanager
-    def setting(self) -> Iterator[None]:
+    def _setting(self) -> Iterator[None]:
         """The context of the other thread, which compiles for this run."""
         self.compiling.join()
         with stoppable(self.watch):
             yield
 
-    def idle(self) -> None:
+    def _idle(self) -> None:
         """Called while the run waits for the other thread."""
         if self.compiling.running:
             self.ask()
@@ -118,14 +105,15 @@ class RunCalls:
 
     def patience(self, overrun: Overrun) -> float:
         over = self.deadline + overrun.seconds + (overrun.share * self.limit if self.limit < math.inf else 0.0)
-        extra = SAVING if self.saving is not None else 0.0  # an abandoned call could not be saved
+        extra = 5.0 if self.saves else 0.0  # an abandoned call could not be saved
         return min(over + extra - time.perf_counter(), interrupts.patience(overrun.interrupted + extra))
 
     def attempt(
         self, overrun: Overrun, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
     ) -> R:
         """Call a function; raise CallAbandoned if it takes too long: then `undo` is called with its late result."""
-        if self.supervisor is None or (self.small and self.left > SMALL_CALL_SECONDS):
+        enough = 3.0  # seconds for any call on a small model
+        if self.supervisor is None or (self.small and self.left > enough):
             return function(*arguments)
         with interrupts.waiting():
             return self.supervisor.call(lambda: self.patience(overrun), function, *arguments, undo=undo)

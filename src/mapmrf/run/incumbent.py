@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from threading import Lock
+from typing import Protocol
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
@@ -71,14 +72,31 @@ class Bounds:
         self.least = min(self._told.values(), default=math.inf)
 
 
+class Scale(Protocol):
+    """The scale of a model's potentials, whole or in parts."""
+
+    @property
+    def unit(self) -> float:
+        """The smallest denominator of a relative gap."""
+
+    @property
+    def allowance(self) -> float:
+        """What round-off explains between a bound and a value."""
+
+    def round_off(self, least: float) -> float:
+        """Floating-point error of sums; 0 if it is at most `least`."""
+
+
 class Incumbent:
     """The best labelling seen, its value, and the best upper bound."""
 
     # Every labelling that may be better is evaluated here: values reported by others are not trusted. While none is
     # feasible, the best is the one that violates the fewest factors. The bound is inf while there is none.
 
+    scale: Scale
+
     def __init__(self, graph: FactorGraph, labels: Ints, bound: float = math.inf, threads: int = 1) -> None:
-        self.graph = graph
+        self.graph, self.scale = graph, graph
         self._evaluator = Evaluator.of(graph, threads) if graph.n_factors >= KERNEL_FACTORS else None
         self.labels: Ints = np.array(labels, dtype=np.int64)
         self.value = self.evaluate(self.labels)
@@ -141,7 +159,7 @@ class Incumbent:
     @property
     def gap(self) -> float:
         """Relative gap between bound and value, inf while there is no bound or no finite value."""
-        gap = relative_gap(self.value, self.bound, self.graph.unit)
+        gap = relative_gap(self.value, self.bound, self.scale.unit)
         assert gap is not None
         return gap
 
@@ -149,9 +167,14 @@ class Incumbent:
         return self.value > -math.inf and (self.gap <= tolerance or 0 < absolute >= self.bound - self.value)
 
     @property
+    def meets_bound(self) -> bool:
+        """Whether the bound meets the value, up to the round-off of sums."""
+        return self.closed(0.0) or (self.closed(ROUGHLY) and self.closed(0.0, self.scale.allowance))
+
+    @property
     def optimal(self) -> bool:
         """Whether the bound meets the value, up to the round-off of sums, or leaves no room for a better one."""
-        if self.closed(0.0) or (self.closed(ROUGHLY) and self.closed(0.0, self.graph.allowance)):
+        if self.meets_bound:
             return True
         known = self.value > -math.inf and self.bound < math.inf
         return known and self.bound - self.value <= self.graph.granularity.slack
@@ -179,7 +202,7 @@ class CheckedIncumbent(Incumbent):
         self.bound = max(self.bounds.least, self.value)
 
     def _compare(self) -> None:
-        self.bounds.compare(self.value, lambda: self.graph.allowance)
+        self.bounds.compare(self.value, lambda: self.scale.allowance)
         self.bound = max(self.bounds.least, self.value)  # what is missing is round-off
 
 

@@ -1,4 +1,4 @@
-"""One run of a method: the loop with its limits, the incumbent and the trace, and the report."""
+"""The loop of a run with its stopping rule, and a run of a method on a whole model: limits, incumbent and report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -18,34 +18,23 @@ from mapmrf.arrays import Ints, frozen, segment_max
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.errors import OutOfMemory, UnsupportedModel
 from mapmrf.model.graph import EXACT, ROUND_OFF, FactorGraph
-from mapmrf.model.memory import NO_LIMIT, MemoryBudget, MemoryWatch, is_lack_of_memory, shown_bytes
+from mapmrf.model.memory import NO_LIMIT, MemoryBudget, is_lack_of_memory, shown_bytes
 from mapmrf.model.polytope import classify, classify_vertex, relaxed_value, vertex
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
 from mapmrf.run.calls import CallAbandoned
-from mapmrf.run.checkpoints import damaged
-from mapmrf.run.clock import ANSWERING, REPORTING, STEPPING, RunCalls
-from mapmrf.run.incumbent import CheckedIncumbent
+from mapmrf.run.clock import ANSWERING, REPORTING, STEPPING, Clock
+from mapmrf.run.incumbent import CheckedIncumbent, Scale
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import GapTolerance
 from mapmrf.run.repair import REPAIR_SECONDS, climb, fewest_violated, find_feasible
 from mapmrf.run.result import Result, Status, TracePoint
+from mapmrf.run.state import LoopState, SavedRun, damaged
 
 if TYPE_CHECKING:
     from mapmrf.constraints.as_tables import Rewriting
 
 log = logging.getLogger("mapmrf")
-
-MUCH = 1e9  # estimated memory of a run from which it is logged, in bytes
-
-NEGLIGIBLE = 1e-9  # round-off in a bound, relative to the value, below which it is ignored
-
-MOST_STEPS = 1000  # limit on the steps within the tolerance: some wait for a solver and are no iteration
-
-ASK = 0.1  # seconds between calls of the callback while kernels are compiled
-
-REPAIR_SHARE = 0.25
-"""Share of the time reserved for the search for a feasible labelling while there is none, at most `REPAIR_SECONDS`."""
 
 _CUT_SHORT = (Status.TIME_LIMIT, Status.MEMORY_LIMIT, Status.INTERRUPTED)
 
@@ -54,30 +43,145 @@ _UNPROVEN = (Status.CONVERGED, Status.ITERATION_LIMIT)
 Callback = Callable[[TracePoint, Ints], bool | None]
 
 
-class Run(RunCalls):
-    """One run of the loop: the incumbent and the trace so far."""
+class Loop:
+    """The loop of a run, on one machine or many: its incumbent, its trace, and the rule by which it stops."""
 
     incumbent: CheckedIncumbent
 
-    def __init__(self, method: Method, seed: int, tolerance: GapTolerance, callback: Callback | None) -> None:
-        super().__init__()
-        self.method, self.seed, self.tolerance = method, seed, tolerance
-        self.listeners: list[Callback] = [] if callback is None else [callback]
-        self.signals = interrupts.Interrupts()
+    def __init__(
+        self, method: Method, seed: int, tolerance: GapTolerance, clock: Clock, listeners: Iterable[Callback]
+    ) -> None:
+        self.method, self.seed, self.tolerance, self.clock = method, seed, tolerance, clock
+        self.listeners = list(listeners)
         self.trace: list[TracePoint] = []
         self.iterations = 0
-        self.polisher: Method | None = None
-        self.memory = MemoryWatch(math.inf)
-        self.end, self.n_steps, self.intact = math.inf, 0, True
-        self.cancelled = self.unloaded = self.medium = False
+        self.end, self.n_steps = math.inf, 0  # the last iteration within the tolerance, and the steps there
+        self.asked = clock.began
+        clock.ask = self.ask
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start, including those before the run was resumed."""
+        return time.perf_counter() - self.clock.began
+
+    @property
+    def bound(self) -> float | None:
+        return self.incumbent.bound if self.incumbent.bound < math.inf else None
+
+    @property
+    def scale(self) -> Scale:
+        return self.incumbent.scale
+
+    def project(self, labels: Ints) -> Ints:
+        """The labels of the original model's variables."""
+        return labels
+
+    def ending(self, method: Method, finished: Status | None, done: int, stopped: bool, late: bool) -> Status | None:
+        """The stopping rule: the status if the run must end after a step of a method, else None."""
+        # `finished` is what the step reports, `done` are the method's own iterations.
+        if stopped:
+            interrupts.notice()
+            return Status.INTERRUPTED
+        if finished is not None:
+            return finished
+        if method.stops_at_gap and self.tolerance.met_by(self.incumbent):
+            self.n_steps += 1
+            self.end = min(self.end, done + self.tolerance.more_iterations(done))
+            most = 1000  # steps within the tolerance: some wait for a solver and are no iteration
+            if done >= self.end or self.n_steps >= most or self.incumbent.optimal:
+                return Status.WITHIN_TOLERANCE
+        if done >= method.max_iterations:
+            return Status.ITERATION_LIMIT
+        return Status.TIME_LIMIT if late else None
+
+    def verdict(self, status: Status, interrupted: bool = False) -> Status:
+        """The final status, judged by the incumbent: a method may claim a proof that round-off does not support."""
+        if self.incumbent.optimal:
+            return Status.OPTIMAL
+        if self.tolerance.met_by(self.incumbent):
+            return Status.WITHIN_TOLERANCE
+        if self.incumbent.bound == -math.inf:
+            return Status.INFEASIBLE
+        if status.closes_gap or status is Status.INFEASIBLE:
+            return Status.CONVERGED
+        return Status.INTERRUPTED if interrupted else status
+
+    def record(self, progress: Progress, source: str) -> bool:
+        """Update incumbent and trace from a step of a method; return whether a listener asks to stop."""
+        incumbent = self.incumbent
+        if progress.refuted is not None:
+            incumbent.withdraw(source)
+            incumbent.bounds.refuted |= progress.refuted
+        self.iterations = progress.iterations
+        candidate = None
+        if progress.labels is not None:
+            labels = self.project(progress.labels)
+            # The value on the tables is not used: auxiliary counts may not match what they count.
+            claim = progress.value if len(labels) == len(progress.labels) else None
+            candidate = incumbent.offer(labels, claim)
+        bound = None if progress.bound is None else progress.bound + self.round_off()
+        incumbent.tighten(bound, source)
+        best = TracePoint(self.elapsed, progress.iterations, incumbent.value, self.bound)
+        point = progress.traced(best, candidate, bound)
+        self.trace.append(point)
+        return self.tell(point)
+
+    def round_off(self) -> float:
+        """Floating-point error of a bound, where it is not negligible relative to the value."""
+        value = self.incumbent.value
+        size = abs(value) if math.isfinite(value) else 0.0
+        return self.scale.round_off(1e-9 * max(self.incumbent.scale.unit, size))
+
+    def ask(self) -> None:
+        """Call the listeners while a kernel is compiled, about ten times per second."""
+        now = time.perf_counter()
+        known = "incumbent" in vars(self)  # not while the first labelling is evaluated
+        if known and now < self.clock.deadline and now >= self.asked + 0.1:
+            self.asked = now
+            point = TracePoint(self.elapsed, self.iterations, self.incumbent.value, self.bound)
+            if self.trace:
+                point = dataclasses.replace(self.trace[-1], time=self.elapsed)
+            self.clock.cancelled |= self.tell(point)
+
+    def tell(self, point: TracePoint) -> bool:
+        """Call the listeners; return whether one of them asks to stop."""
+        return any([bool(listener(point, self.incumbent.labels)) for listener in self.listeners])
+
+    def state(self) -> LoopState:
+        return LoopState(self.iterations, self.end, self.n_steps, self.incumbent.bound, self.elapsed, self.trace)
+
+    def resume(self, state: LoopState, labels: Ints, *, continued: bool = True) -> None:
+        """Take over what an earlier run has found; `continued` if its method goes on where it was."""
+        self.incumbent.offer(labels)
+        self.incumbent.tighten(state.bound, self.method.name)
+        self.clock.began -= state.spent
+        self.trace = state.trace
+        if continued:
+            self.iterations, self.end, self.n_steps = state.iterations, state.end, state.n_steps
+
+
+class Run(Loop):
+    """One run of a method on a whole model, and its report."""
+
+    saving: SavedRun | None = None
+    polisher: Method | None = None
+    intact = True
+    unloaded = False
 
     def load(self, forms: ModelForms) -> None:
         for method in (self.method, self.polisher):
             if method is not None:
                 try:
-                    method.load(self.attempt(STEPPING, forms.graph_for, method))
+                    method.load(self.clock.attempt(STEPPING, forms.graph_for, method))
                 except CallAbandoned:
                     self.unloaded = True
+
+    @property
+    def scale(self) -> Scale:
+        return self.forms.graph
+
+    def project(self, labels: Ints) -> Ints:
+        return labels[: self.graph.n_vars]
 
     def solve(self, forms: ModelForms, start: Start) -> Result:
         forms.graph.check_sums()
@@ -97,8 +201,8 @@ class Run(RunCalls):
             try:
                 if self.unloaded:
                     raise CallAbandoned
-                problem = self.prepare(forms.problem_for, self.method)
-                compile_time = time.perf_counter() - self.began
+                problem = self.clock.prepare(forms.problem_for, self.method)
+                compile_time = self.elapsed
                 for method in (self.method, self.polisher):
                     if method is not None:
                         self.check_support(method)
@@ -111,13 +215,13 @@ class Run(RunCalls):
                 status = self.cut_short(error)
             if answer.mu_f is None:  # the run is over, and the report needs memory too
                 running.close()
-            return self.report(problem, answer, status, compile_time + self.compiling.seconds)
+            return self.report(problem, answer, status, compile_time + self.clock.compiling.seconds)
 
     def cut_short(self, error: BaseException) -> Status:
         """The status after an interrupt or an error that compiled code makes of one, an abandoned call, or a labelling
         found before memory ran out; other errors are raised again.
         """
-        if isinstance(error, CompilingStopped | CallAbandoned) and time.perf_counter() >= self.deadline:
+        if isinstance(error, CompilingStopped | CallAbandoned) and self.clock.left <= 0:
             return Status.TIME_LIMIT
         if is_lack_of_memory(error):
             if isinstance(error, OutOfMemory):
@@ -126,7 +230,7 @@ class Run(RunCalls):
                 raise OutOfMemory(f"not enough memory for {self.method.name} on this model") from error
             log.warning("out of memory: %s ends with its best labelling so far", self.method.name)
             return Status.MEMORY_LIMIT
-        if not (isinstance(error, KeyboardInterrupt | CompilingStopped | CallAbandoned) or self.signals.raised):
+        if not (isinstance(error, KeyboardInterrupt | CompilingStopped | CallAbandoned) or self.clock.signals.raised):
             raise error
         interrupts.notice()
         return Status.INTERRUPTED
@@ -141,12 +245,12 @@ class Run(RunCalls):
             reason = budget.refusal(needed)
             if reason is not None:
                 raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
-            if needed > MUCH:
+            if needed > 1e9:
                 log.info("%s will need about %s of memory", method.name, shown_bytes(needed + budget.besides))
         self.method = self.method.within(self.forms.graph_for(self.method), budget.left)
 
     def check_support(self, method: Method) -> None:
-        reason = self.prepare(lambda method: method.supports(self.forms.problem_for(method)), method)
+        reason = self.clock.prepare(lambda method: method.supports(self.forms.problem_for(method)), method)
         if reason is not None:
             form = " with tables in place of its constraints" if self.forms.is_rewritten(method) else ""
             raise UnsupportedModel(f"{method.name} cannot solve this model{form}: {reason}")
@@ -164,19 +268,19 @@ class Run(RunCalls):
                 method.close(problem, late)
 
         with nullcontext() if self.saving is None or start.saved is None else damaged(self.saving.path):
-            state = self.attempt(STEPPING, method.start, problem, self.seed, start, undo=close)
-        running.callback(self.close, method, problem, state)
+            state = self.clock.attempt(STEPPING, method.start, problem, self.seed, start, undo=close)
+        running.callback(self.clock.close, method, problem, state)
         interrupts.check()
         saving = self.saving if method is self.method else None
         status = self.loop(problem, method, state)
         if status is Status.MEMORY_LIMIT and not self.intact:  # no answer after a step that was cut short
             return status, Answer()
         if saving is not None and status in _CUT_SHORT and self.intact:
-            saving.save(self, problem, state)
+            saving.save(self, method.snapshot(problem, state))
         answer = Answer()
         with suppress(CallAbandoned):  # there was no time for it
-            if not self.is_lost(state):
-                answer = self.attempt_on(state, method, ANSWERING, method.answer, problem)
+            if not self.clock.is_lost(state):
+                answer = self.clock.attempt_on(state, method, ANSWERING, method.answer, problem)
         return status, answer
 
     @property
@@ -201,10 +305,10 @@ class Run(RunCalls):
     def polish(self, polisher: Method, answer: Answer, status: Status, running: ExitStack) -> Status:
         """Improve the incumbent by another method; the status is kept unless this one is cut short."""
         if answer.labels is not None:
-            self.incumbent.offer(self.forms.project(answer.labels))
+            self.incumbent.offer(self.project(answer.labels))
         ended, polished = self.run(polisher, Start(self.incumbent.labels), running)
         if polished.labels is not None:
-            self.incumbent.offer(self.forms.project(polished.labels))
+            self.incumbent.offer(self.project(polished.labels))
         return ended if ended in _CUT_SHORT else status
 
     def loop(self, problem: Problem, method: Method, state: Any) -> Status:
@@ -215,7 +319,7 @@ class Run(RunCalls):
         while True:
             try:
                 self.intact = False
-                progress = self.attempt_on(state, method, STEPPING, method.step, problem)
+                progress = self.clock.attempt_on(state, method, STEPPING, method.step, problem)
                 if method is not self.method:
                     progress = dataclasses.replace(progress, iterations=before + progress.iterations, phase=method.name)
                 stopped, finished = self.record(progress, method.name), progress.finished
@@ -223,75 +327,22 @@ class Run(RunCalls):
                 self.intact = True
             except BaseException as error:
                 return self.cut_short(error)
-            if stopped or interrupts.requested():
-                interrupts.notice()
-                return Status.INTERRUPTED
-            if finished is not None:
-                return finished
-            if method.stops_at_gap and self.tolerance.met_by(self.incumbent):
-                done, self.n_steps = self.iterations - before, self.n_steps + 1
-                self.end = min(self.end, done + self.tolerance.more_iterations(done))
-                if done >= self.end or self.n_steps >= MOST_STEPS or self.incumbent.optimal:
-                    return Status.WITHIN_TOLERANCE
-            if self.iterations - before >= method.max_iterations:
-                return Status.ITERATION_LIMIT
-            if time.perf_counter() >= self.deadline - self.reserve:
-                return Status.TIME_LIMIT
-            if self.memory.is_over:
+            late = self.clock.left <= self.reserve
+            ended = self.ending(method, finished, self.iterations - before, stopped or interrupts.requested(), late)
+            if ended is not None:
+                return ended
+            if self.clock.memory.is_over:
                 log.warning("%s exceeds the memory limit and ends with its best labelling so far", method.name)
                 return Status.MEMORY_LIMIT
             if self.saving is not None and method is self.method and self.saving.due:
-                self.saving.save(self, problem, state)
+                self.saving.save(self, method.snapshot(problem, state))
 
     @property
     def reserve(self) -> float:
         """Seconds reserved at the end for the search for a feasible labelling, while there is none."""
-        if self.incumbent.value > -math.inf or self.limit == math.inf:
+        if self.incumbent.value > -math.inf or self.clock.limit == math.inf:
             return 0.0
-        return min(REPAIR_SECONDS, REPAIR_SHARE * self.limit)
-
-    def ask(self) -> None:
-        now = time.perf_counter()
-        known = "incumbent" in vars(self)  # not while the first labelling is evaluated
-        if known and now < self.deadline and now >= self.asked + ASK:
-            self.asked = now
-            point = TracePoint(now - self.began, self.iterations, self.incumbent.value, self.bound)
-            if self.trace:
-                point = dataclasses.replace(self.trace[-1], time=now - self.began)
-            self.cancelled |= self.tell(point)
-
-    def tell(self, point: TracePoint) -> bool:
-        """Call the listeners; return whether one of them asks to stop."""
-        return any([bool(listener(point, self.incumbent.labels)) for listener in self.listeners])
-
-    def record(self, progress: Progress, source: str) -> bool:
-        """Update incumbent and trace from a step of a method; return whether a listener asks to stop."""
-        incumbent = self.incumbent
-        if progress.refuted is not None:
-            incumbent.withdraw(source)
-            incumbent.bounds.refuted |= progress.refuted
-        self.iterations = progress.iterations
-        candidate = None
-        if progress.labels is not None:
-            # The value on the tables is not used: auxiliary counts may not match what they count.
-            claim = progress.value if len(progress.labels) == self.graph.n_vars else None
-            candidate = incumbent.offer(self.forms.project(progress.labels), claim)
-        bound = None if progress.bound is None else progress.bound + self.round_off()
-        incumbent.tighten(bound, source)
-        best = TracePoint(time.perf_counter() - self.began, progress.iterations, incumbent.value, self.bound)
-        point = progress.traced(best, candidate, bound)
-        self.trace.append(point)
-        return self.tell(point)
-
-    @property
-    def bound(self) -> float | None:
-        return self.incumbent.bound if self.incumbent.bound < math.inf else None
-
-    def round_off(self) -> float:
-        """Floating-point error of a bound, where that is not negligible."""
-        value = self.incumbent.value
-        size = abs(value) if math.isfinite(value) else 0.0
-        return self.forms.graph.round_off(NEGLIGIBLE * max(self.graph.unit, size))
+        return min(REPAIR_SECONDS, 0.25 * self.clock.limit)
 
     # -- the report -----------------------------------------------------------------------------------------------
 
@@ -299,15 +350,14 @@ class Run(RunCalls):
         """Recompute every figure from the answer: no method reports its own value."""
         incumbent = self.incumbent
         if answer.labels is not None:
-            labels = self.forms.project(answer.labels)
+            labels = self.project(answer.labels)
             incumbent.prefer(labels)  # on ties, the method's choice wins over labellings that the loop met on the way
         if answer.bound is not None:
             incumbent.tighten(answer.bound + self.round_off(), self.method.name)
         if incumbent.value == -math.inf and problem is not None:
             status = self.repair(status)
         if not self.trace:  # the time was up before the first step
-            now = time.perf_counter() - self.began
-            self.trace.append(TracePoint(now, self.iterations, incumbent.value, self.bound))
+            self.trace.append(TracePoint(self.elapsed, self.iterations, incumbent.value, self.bound))
         closed = self.tolerance.met_by(incumbent) or incumbent.optimal
         mu_v, mu_f = answer.mu_v, answer.mu_f
         kind = fractions = found = relaxed = None
@@ -316,16 +366,17 @@ class Run(RunCalls):
             kind, fractions, found = classify_vertex(problem)
         elif problem is not None and mu_v is not None and mu_f is not None:
             with suppress(CompilingStopped, CallAbandoned):  # the time is up: what is not known yet stays unknown
-                kind, fractions, found = self.attempt(REPORTING, classify, problem, mu_v, mu_f)
-                relaxed = self.attempt(REPORTING, relaxed_value, problem, mu_v, mu_f)
+                kind, fractions, found = self.clock.attempt(REPORTING, classify, problem, mu_v, mu_f)
+                relaxed = self.clock.attempt(REPORTING, relaxed_value, problem, mu_v, mu_f)
 
         def believed(point: TracePoint) -> TracePoint:
             """Drop a bound that is below the final value: it was false."""
             false = incumbent.bounds.n_withdrawn and point.bound is not None and point.bound < incumbent.value
             return dataclasses.replace(point, bound=None, bound_now=None) if false else point
 
+        status = self.verdict(status, interrupts.requested())
         return dataclasses.replace(
-            Result.of_labels(self.graph, incumbent.labels, self.verdict(status), self.method.name, incumbent.value),
+            Result.of_labels(self.graph, incumbent.labels, status, self.method.name, incumbent.value),
             bound=self.bound,
             relaxed_value=relaxed,
             kind=kind,
@@ -333,7 +384,7 @@ class Run(RunCalls):
             residuals=found,
             iterations=self.iterations,
             compile_time=compile_time,
-            runtime=time.perf_counter() - self.began,
+            runtime=self.elapsed,
             trace=tuple(map(believed, self.trace)),
             options=self.options(),
             seed=self.seed,
@@ -346,22 +397,22 @@ class Run(RunCalls):
         """Look for a labelling of finite value within the remaining time, or for one with few violations."""
         incumbent, forms = self.incumbent, self.forms
         try:
-            problem = self.attempt(REPORTING, forms.problem_for, None)
+            problem = self.clock.attempt(REPORTING, forms.problem_for, None)
             if incumbent.bound > -math.inf:
-                seconds = self.repair_seconds if status in _CUT_SHORT else max(REPAIR_SECONDS, self.left)
+                seconds = self.repair_seconds if status in _CUT_SHORT else max(REPAIR_SECONDS, self.clock.left)
                 lifted = forms.lift(None, incumbent.labels)
-                search = self.attempt(REPORTING, partial(find_feasible, problem, lifted, seconds=seconds))
+                search = self.clock.attempt(REPORTING, partial(find_feasible, problem, lifted, seconds=seconds))
                 if search.labels is not None:
-                    incumbent.offer(forms.project(search.labels))
-                    better = self.attempt(REPORTING, climb, problem, search.labels, self.repair_seconds)
-                    incumbent.offer(forms.project(better))
+                    incumbent.offer(self.project(search.labels))
+                    better = self.clock.attempt(REPORTING, climb, problem, search.labels, self.repair_seconds)
+                    incumbent.offer(self.project(better))
                 elif search.complete:
                     incumbent.tighten(-math.inf, "repair")
             least = int(incumbent.bound == -math.inf)
             if incumbent.shortfall.n_violated > least:
                 lifted, seconds = forms.lift(None, incumbent.labels), self.repair_seconds
-                found = self.attempt(REPORTING, fewest_violated, problem, lifted, least, seconds)
-                incumbent.offer(forms.project(found))
+                found = self.clock.attempt(REPORTING, fewest_violated, problem, lifted, least, seconds)
+                incumbent.offer(self.project(found))
         except UnsupportedModel:  # the constraints cannot be written as tables
             return status
         except BaseException as error:
@@ -371,19 +422,8 @@ class Run(RunCalls):
     @property
     def repair_seconds(self) -> float:
         """Seconds for one of the two searches at the end of a run."""
-        return REPAIR_SECONDS / 2 if self.limit == math.inf else max(0.05, min(REPAIR_SECONDS, self.left) / 2)
-
-    def verdict(self, status: Status) -> Status:
-        """The final status, judged by the incumbent: a method may claim a proof that round-off does not support."""
-        if self.incumbent.optimal:
-            return Status.OPTIMAL
-        if self.tolerance.met_by(self.incumbent):
-            return Status.WITHIN_TOLERANCE
-        if self.incumbent.bound == -math.inf:
-            return Status.INFEASIBLE
-        if status.closes_gap or status is Status.INFEASIBLE:
-            return Status.CONVERGED
-        return Status.INTERRUPTED if interrupts.requested() else status
+        limit, left = self.clock.limit, self.clock.left
+        return REPAIR_SECONDS / 2 if limit == math.inf else max(0.05, min(REPAIR_SECONDS, left) / 2)
 
     def options(self) -> dict[str, Any]:
         polish = {} if self.polisher is None else {"polish": self.polisher.name}
@@ -426,9 +466,6 @@ class ModelForms:
         """The model with only what labellings above a value can have; None if that may be everything."""
         graph = relevant_part(self.graph, value)
         return None if graph is None else ModelForms(graph, self.threads, self.memory)
-
-    def project(self, labels: Ints) -> Ints:
-        return labels[: self.graph.n_vars]
 
 
 def relevant_part(graph: FactorGraph, value: float) -> FactorGraph | None:

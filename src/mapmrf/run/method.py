@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,18 +14,11 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import FactorMarginals
 from mapmrf.model.problem import Problem
-from mapmrf.run.dual_state import Array, DualState
 from mapmrf.run.footprints import footprint_of
 from mapmrf.run.options import GAP_TOLERANCE
 from mapmrf.run.plugins import revive, source_of
 from mapmrf.run.result import Status, TracePoint
-
-
-class Snapshot(NamedTuple):
-    """The state of a method: figures that JSON can hold, and arrays."""
-
-    figures: dict[str, Any]
-    arrays: dict[str, Array]
+from mapmrf.run.state import DualState, Snapshot
 
 
 @dataclass(slots=True)

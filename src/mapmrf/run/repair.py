@@ -265,6 +265,10 @@ class Shortfall(NamedTuple):
     n_violated: int
     rest: float
 
+    @property
+    def value(self) -> float:
+        return -math.inf if self.n_violated else self.rest
+
     def better_than(self, other: Shortfall) -> bool:
         return (self.n_violated, -self.rest) < (other.n_violated, -other.rest)
 

@@ -14,17 +14,16 @@ from numpy.typing import ArrayLike
 from mapmrf.compilation.stopping import stoppable
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.graph import FactorGraph
-from mapmrf.model.memory import KERNELS, MemoryBudget, MemoryWatch, byte_count
+from mapmrf.model.memory import KERNELS, MemoryBudget, byte_count
 from mapmrf.model.summary import model_bytes
-from mapmrf.run import interrupts
 from mapmrf.run.calls import CallAbandoned
-from mapmrf.run.checkpoints import EVERY, SavedRun, check_resume, origin_of
-from mapmrf.run.clock import REPORTING
+from mapmrf.run.clock import REPORTING, Clock
 from mapmrf.run.loop import Callback, ModelForms, Run
 from mapmrf.run.method import Method, Start
 from mapmrf.run.options import GapTolerance, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
+from mapmrf.run.state import EVERY, SavedRun, check_resume, origin_of
 
 Initial = ArrayLike | Result | None
 
@@ -118,30 +117,30 @@ def solve(
     polisher = None if polish is None else make_method(polish, {})
     limit = byte_count(memory_limit)
     forms = ModelForms(graph, threads, MemoryBudget.of(limit, model_bytes(graph)))
-    run = Run(chosen, seed, GapTolerance.of(gap_tolerance, abs_gap_tolerance), callback)
-    run.set_clock(began, time_limit)
+    most = math.inf if limit is None else forms.memory.left + KERNELS  # which are loaded during the run
+    clock, tolerance = Clock(began, time_limit, most), GapTolerance.of(gap_tolerance, abs_gap_tolerance)
+    run = Run(chosen, seed, tolerance, clock, [] if callback is None else [callback])
     run.polisher = polisher
-    run.memory = MemoryWatch(math.inf if limit is None else forms.memory.left + KERNELS)  # loaded during the run
     start = _start_from(graph, initial)
     if checkpoint is not None:
         run.saving = SavedRun(checkpoint, every, origin_of(chosen, seed, threads, graph), resume)
+        clock.saves = True
     with ExitStack() as stack:
-        run.signals = stack.enter_context(interrupts.Interrupts(listener=run.wake))
-        stack.enter_context(run.supervised(graph))
+        stack.enter_context(clock.supervising(graph))
         run.load(forms)
-        stack.enter_context(run.compiling)
+        stack.enter_context(clock.compiling)
         if progress:
             from mapmrf.run.progress import ProgressBar
 
             bar = stack.enter_context(ProgressBar(chosen.name, chosen.max_iterations, time_limit))
             run.listeners.append(bar.update)
-            run.compiling.on_begin = bar.compiling
-        stack.enter_context(stoppable(run.watch))
+            clock.compiling.on_begin = bar.compiling
+        stack.enter_context(stoppable(clock.watch))
         result = run.solve(forms, start)
         for wanted, extend in ((margins, _with_margins), (certificate, _with_certificate)):
             if wanted:
                 with suppress(CallAbandoned):
-                    result = run.attempt(REPORTING, extend, result, graph, run.deadline, threads)
+                    result = clock.attempt(REPORTING, extend, result, graph, clock.deadline, threads)
         return result
 
 

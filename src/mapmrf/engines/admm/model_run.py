@@ -17,11 +17,11 @@ from mapmrf.engines.messages.message_passing import MessageRun
 from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.model.polytope import dual_bound, integral
 from mapmrf.model.problem import Problem
-from mapmrf.run.dual_state import DualState
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Start
 from mapmrf.run.repair import MOST_WORK, find_feasible
 from mapmrf.run.result import Status
+from mapmrf.run.state import DualState
 
 MAX_BESIDE = 4_000_000
 """Maximum number of edge states for which labellings climb and beliefs are propagated."""

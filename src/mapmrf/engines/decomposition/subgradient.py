@@ -22,9 +22,9 @@ from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.polytope import FactorMarginals, integral
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run import pace
-from mapmrf.run.dual_state import MOST_NUMBERS, DualState
 from mapmrf.run.method import Answer, Progress
 from mapmrf.run.result import Status
+from mapmrf.run.state import MOST_NUMBERS, DualState
 
 ROUND_OFF = 1e-12  # tolerance for ties between choices of a subproblem, in units of the typical size of a potential
 # Maximum number of configurations for which the factors' choices are averaged; beyond, the last choices are used. Fewer

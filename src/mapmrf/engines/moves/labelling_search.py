@@ -18,9 +18,9 @@ from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.engines.moves.kicks import SearchKicks
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.problem import Problem
-from mapmrf.run.dual_state import Array
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Start
+from mapmrf.run.state import Array
 
 CHAIN_LENGTH, COUNTED_LENGTH, CHAIN_ENTRIES = 20, 30, 2_000_000
 """Maximum number of flips of a chain, and the same where counts of constraints flip too; table entries that chains read

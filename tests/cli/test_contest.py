@@ -19,7 +19,7 @@ import command_line
 import mapmrf
 from benchmark_models import FOLDER
 from mapmrf import FactorGraph, OptionError, Status
-from mapmrf.cli.contest import Clock, Contest, ContestRun, contest_from, process_age
+from mapmrf.cli.contest import ContestClock, Contest, ContestRun, contest_from, process_age
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
 from refusals import refuses

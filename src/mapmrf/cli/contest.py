@@ -94,7 +94,7 @@ def uai(
     chosen = method or DEFAULT_METHOD
     options = parse_settings(method_class(chosen), settings)
     make_method(chosen, options)  # report a misspelt option before a large model is read
-    entry = ContestRun(contest, Clock(contest.seconds, process_age()))
+    entry = ContestRun(contest, ContestClock(contest.seconds, process_age()))
     with Guard(entry) as guard:
         check()  # a signal arrived before the guard was in place
         entry.read()
@@ -228,7 +228,7 @@ def _limit(environ: Mapping[str, str], names: Mapping[str, float]) -> float | No
 # -- limits ----------------------------------------------------------------------------------------------------------
 
 
-class Clock:
+class ContestClock:
     """The time left, counted from the start of the process."""
 
     # The time used is the larger of wall-clock and processor time, since the rules differ in which they mean. A margin
@@ -288,7 +288,7 @@ class ContestRun:
     # The methods may be called from several threads. `writing_share` is the share of the time that may be spent
     # writing.
 
-    def __init__(self, contest: Contest, clock: Clock, writing_share: float = 0.1) -> None:
+    def __init__(self, contest: Contest, clock: ContestClock, writing_share: float = 0.1) -> None:
         self.contest, self.clock, self.writing_share = contest, clock, writing_share
         self.graphs: list[FactorGraph] = []
         self.labels: list[Ints] = []

@@ -19,7 +19,7 @@ import command_line
 import mapmrf
 from benchmark_models import FOLDER
 from mapmrf import FactorGraph, OptionError, Status
-from mapmrf.cli.contest import ContestClock, Contest, ContestRun, contest_from, process_age
+from mapmrf.cli.contest import Contest, ContestClock, ContestRun, contest_from, process_age
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
 from refusals import refuses
@@ -200,7 +200,7 @@ def test_the_example_files(evidence: str, third: str) -> None:
 def entry(graph: FactorGraph, writing_share: float = 0.1, **fields: object) -> ContestRun:
     mapmrf.write(graph, "model.LG")
     contest = Contest("model.LG", None, "model.MPE", **fields)  # type: ignore[arg-type]
-    made = ContestRun(contest, Clock(None, 0.0), writing_share)
+    made = ContestRun(contest, ContestClock(None, 0.0), writing_share)
     made.read()
     return made
 
@@ -247,7 +247,7 @@ def test_with_time_left_a_method_starts_again_with_another_seed(monkeypatch: pyt
     monkeypatch.setattr("mapmrf.run.solve.solve", told)
     made = entry(grid(4, 4, coupling=3.0, seed=2), seed=5)
     made.contest = Contest("model.LG", None, "model.MPE", seed=5, seconds=1e6)
-    made.clock = Clock(1e6, 0.0)
+    made.clock = ContestClock(1e6, 0.0)
     (result,) = made.run("icm", {"starts": 2}, lambda: len(seeds) >= 4)
     assert seeds == [5, 6, 7, 8]
     assert starts == [False, True, False, True]
@@ -274,15 +274,15 @@ def test_the_limits_reach_the_method_unless_it_has_its_own() -> None:
 
 
 def test_the_clock_keeps_a_margin() -> None:
-    clock = Clock(1e6, 100.0)
+    clock = ContestClock(1e6, 100.0)
     left, last = clock.left(), clock.last()
     assert left is not None and last is not None
     assert 1e6 - 200 - process_age() < left < last < 1e6 - 100
     assert not clock.over()
-    assert Clock(10.0, 9.5).over() and Clock(10.0, 1e6).last() == 0.0
-    assert Clock(None, 1e9).left() is None and not Clock(None, 1e9).over()
-    assert Clock(0.5, 0.0).margin == 0.25
-    assert (Clock(60.0, 0.0).margin, Clock(1e6, 0.0).margin) == (3.0, 10.0)
+    assert ContestClock(10.0, 9.5).over() and ContestClock(10.0, 1e6).last() == 0.0
+    assert ContestClock(None, 1e9).left() is None and not ContestClock(None, 1e9).over()
+    assert ContestClock(0.5, 0.0).margin == 0.25
+    assert (ContestClock(60.0, 0.0).margin, ContestClock(1e6, 0.0).margin) == (3.0, 10.0)
 
 
 def test_the_age_of_a_process_counts_from_its_start() -> None:

@@ -184,9 +184,6 @@ def _bound_of(found: Outcome) -> Fraction | float:
 
 QUICK = 8  # factor on the number of entries of elimination tables in 64-bit numbers compared with fractions
 
-NEAR = 4
-"""Leaves are computed in fractions if their bound exceeds the target by at most this multiple of the rounding error."""
-
 
 class Case(NamedTuple):
     """A node to be checked: the states and messages of its parent, and the best bound above."""
@@ -274,7 +271,9 @@ class TreeCheck:
         if bound <= self.model.least // 2 or (check.target is not None and bound <= check.target):
             return Outcome(None, None, n_open, rest is not None)
         rounded = self.model.rounded_down(self.model.fraction(bound))
-        near = check.target is not None and bound <= check.target + NEAR * self.model.slack
+        # Leaves are computed in fractions if their bound exceeds the target by at most this multiple of the rounding
+        # error
+        near = check.target is not None and bound <= check.target + 4 * self.model.slack
         if not self.exact or not near:
             return Outcome(rounded, None, n_open, rest is not None)
         if self.exact_model is None:

@@ -136,7 +136,6 @@ def _restrict(model: IntegerModel, group: FactorGroup, known: LeftStates, pool: 
 
 
 Integers = NDArray[Any]  # Python's integers of any size, or 64-bit ones
-BITS = 58  # bits of the largest sum of 64-bit numbers
 MOST_SHIFT = 30  # bits behind the point of numbers of which all potentials may be multiples
 
 
@@ -268,7 +267,8 @@ class _Scale:
     @classmethod
     def rounded(cls, graph: FactorGraph, certificate: Certificate) -> _Scale:
         """The shift at which all sums fit into 64 bits."""
-        return cls(False, BITS - math.ceil(_log_size(graph, certificate)), 0, -(2**61))
+        # bits of the largest sum of 64-bit numbers
+        return cls(False, 58 - math.ceil(_log_size(graph, certificate)), 0, -(2**61))
 
     def up(self, values: Floats, shift: int | None = None) -> Integers:
         """Multiples that are not below the values."""

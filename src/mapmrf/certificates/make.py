@@ -42,20 +42,12 @@ MOST_NODES, MOST_BYTES = 10_000, 1 << 26  # nodes of a tree, and bytes of all it
 log = logging.getLogger("mapmrf")
 
 ITERATIONS = 2000  # maximum number of iterations of message passing
-TIGHT = 1e-12  # relative gap at which message passing and cutting planes end: the checker does the rest
 
 EXACT_ENTRIES, MOST_MODEL_ENTRIES = 500_000, 1 << 25
 """Table entries up to which the bound is computed in fractions, while that of larger models is rounded up; and up to
 which there are certificates at all: the checker needs some hundred bytes for each."""
 
-MOST_PAIRS = 50_000  # number of pairs of binary variables up to which odd cycles are searched for
-
 FIRST_ENTRIES = 1 << 10  # maximum table entries of variables that are maximised out before a tree of cases is grown
-
-CYCLES, GROWING = 0.4, 0.3
-"""Shares of the remaining time for finding cycles and for growing a tree of cases: the rest is for checking."""
-
-UNLIMITED = 60.0  # seconds for growing a tree of cases if there is no time limit
 
 
 def certify(
@@ -191,7 +183,8 @@ class _Maker:
     @property
     def tolerance(self) -> float:
         """The gap that counts as closed here."""
-        return TIGHT * max(1.0, abs(self.value)) if self.value > -math.inf else 0.0
+        # relative gap at which message passing and cutting planes end: the checker does the rest
+        return 1e-12 * max(1.0, abs(self.value)) if self.value > -math.inf else 0.0
 
     def relaxed(self, problem: Problem) -> Floats:
         """Messages of sequential passes, in the order of the problem; 0 for impossible states."""
@@ -211,9 +204,10 @@ class _Maker:
 
     def add_cycles(self, problem: Problem) -> None:
         """Offer a dual point with odd cycles, if the model is one of binary pairs."""
-        if not is_compact(problem) or problem.n_factors > MOST_PAIRS or highs_failure() is not None:
+        # number of pairs of binary variables up to which odd cycles are searched for
+        if not is_compact(problem) or problem.n_factors > 50_000 or highs_failure() is not None:
             return
-        soon = self.within(CYCLES if self.limits.nodes > 1 else 1.0)
+        soon = self.within(0.4 if self.limits.nodes > 1 else 1.0)  # time is also needed for a tree and for checking
         dual = cycle_dual(problem, self.value, self.tolerance, soon)
         if dual is not None:
             cycles = Cycles(dual.ptr.astype(np.int64), problem.order[dual.pair].astype(np.int64), dual.odd, dual.weight)
@@ -244,7 +238,8 @@ class _Maker:
         point = self.best
         if point is None or self.graph.n_factors == 0:
             return
-        tree = CaseGrower(self.graph, point, self.worth, self.limits, self.within(GROWING, UNLIMITED)).grow()
+        # Most of the remaining time is for checking; without a time limit, growing takes at most a minute.
+        tree = CaseGrower(self.graph, point, self.worth, self.limits, self.within(0.3, 60.0)).grow()
         candidate = dataclasses.replace(point, tree=tree, bound=math.inf)
         found = TreeCheck(self.graph, candidate, True, MOST_ENTRIES, self.stop).above(self.worth, None)
         claim = -math.inf if found.bound is None else _not_below(found.bound)
@@ -268,16 +263,6 @@ def _not_below(bound: Fraction) -> float:
 
 LEAF_ENTRIES, ROOT_ENTRIES = MOST_ENTRIES, QUICK * MOST_ENTRIES
 """Maximum total entries of the elimination tables in a leaf, and in the root if that is the only leaf."""
-
-FEWER = 0.9  # elimination is tried again when this fraction of the open variables remains
-
-MARGIN = 4  # margin as a multiple of the checker's largest rounding error
-
-PASSES = 60  # maximum number of iterations of message passing in a node
-
-COARSE, FINER, TRIES, KEPT = 0.5, 0.125, 3, 0.8
-"""Messages are rounded to multiples of this fraction of their gain per edge, then a few times more finely, until this
-share of the gain is kept."""
 
 
 class TreeLimits(NamedTuple):
@@ -332,7 +317,8 @@ class CaseGrower:
         one, none = np.array([-1]), np.zeros(2, dtype=np.int64)
         root = CaseTree(parent=one, variable=one, state_ptr=none, lam_ptr=none, order_ptr=none)
         model = IntegerModel.build(graph, dataclasses.replace(point, tree=root), False)
-        self.margin, self.goal = float(model.fraction(MARGIN * model.slack)), -math.inf
+        # margin as a multiple of the checker's largest rounding error
+        self.margin, self.goal = float(model.fraction(4 * model.slack)), -math.inf
         if worth is not None:
             offset = model.fraction(model.offset)
             self.goal = float(model.fraction(model.goal(worth)) - offset) - self.margin
@@ -380,7 +366,8 @@ class CaseGrower:
         """Give a node an elimination order if the tables are small enough; it is then a leaf."""
         n_left = np.add.reduceat(left.astype(np.int64), self.graph.var_ptr[:-1])
         n_open = int(np.count_nonzero(n_left > 1))
-        if n_open > FEWER * node.tried:
+        # elimination is tried again when this fraction of the open variables remains
+        if n_open > 0.9 * node.tried:
             return False
         node.order = greedy_order(self.graph, n_left, LEAF_ENTRIES if self.nodes else ROOT_ENTRIES)
         node.tried = n_open
@@ -388,22 +375,24 @@ class CaseGrower:
 
     def improve(self, node: GrownNode, left: Bools, lam_e: Floats, bound: float) -> float:
         """Look for messages of a node that lower its bound; keep them, rounded, if they do."""
-        better, _ = self.passes.improved(lam_e, left, self.goal, PASSES, self.stop)
+        # maximum number of iterations of message passing in a node
+        better, _ = self.passes.improved(lam_e, left, self.goal, 60, self.stop)
         reached = self.drops.remove_states(better, (whole := left.copy()), self.goal)
         gain = bound - max(reached, self.goal)
         if not gain > 0:
             return bound
         change = np.abs(better - lam_e)
         unit = min(gain, bound) if gain == math.inf else gain
-        quantum = 2.0 ** math.floor(math.log2(COARSE * unit / (1 + math.sqrt(np.count_nonzero(change)))))
+        # Messages are rounded to multiples of half their gain per edge, then more finely, until that keeps most of it.
+        quantum = 2.0 ** math.floor(math.log2(0.5 * unit / (1 + math.sqrt(np.count_nonzero(change)))))
         kept, found, some = better, reached, whole
-        for _ in range(TRIES if gain < math.inf else 0):
+        for _ in range(3 if gain < math.inf else 0):
             rounded = np.where(change >= quantum, np.rint(better / quantum) * quantum, lam_e)
             trial = self.drops.remove_states(rounded, (part := left.copy()), self.goal)
-            if bound - max(trial, self.goal) >= (gain if reached == -math.inf else KEPT * gain):
+            if bound - max(trial, self.goal) >= (gain if reached == -math.inf else 0.8 * gain):
                 kept, found, some = rounded, trial, part
                 break
-            quantum *= FINER
+            quantum *= 0.125
         node.at = np.flatnonzero(kept != lam_e)
         node.lam = kept[node.at]
         left[:] = some
@@ -452,12 +441,7 @@ def _ptr(parts: list[Ints]) -> Ints:
 # -- Choose the variable whose states are divided among cases ---------------------------------------------------------
 
 
-WIDE = 5  # number of states from which a variable is split in two halves instead of single states
-
 STEEP = 4.0  # a case whose bound closes the whole gap counts ``2 ** -STEEP`` as much as one whose bound does not change
-
-PROBED, PROBE_PASSES, TRUSTED = 6, 4, 2
-"""Variables probed in a node, iterations for each case, and probes after which a variable is known."""
 
 
 class BranchingNode(NamedTuple):
@@ -496,8 +480,8 @@ class Branching:
         known = np.where(self.times > 0, self.gains / np.maximum(self.times, 1), self.mean)
         rank = some[np.argsort((size * 2.0 ** (-STEEP * known) / (1 + np.log1p(self.degree)))[some], kind="stable")]
         best, most = int(rank[0]), math.inf
-        for i in rank[:PROBED].tolist() if node.goal > -math.inf else ():
-            probe = self.times[i] < TRUSTED * (self.ptr[i + 1] - self.ptr[i])
+        for i in rank[:6].tolist() if node.goal > -math.inf else ():
+            probe = self.times[i] < 2 * (self.ptr[i + 1] - self.ptr[i])
             estimate = self.probe(node, i, losses) if probe else size[i] * 2.0 ** (-STEEP * known[i])
             if estimate < most:
                 best, most = i, estimate
@@ -512,7 +496,8 @@ class Branching:
         begin, end = int(self.ptr[i]), int(self.ptr[i + 1])
         states = np.flatnonzero(node.left[begin:end])
         states = states[np.argsort(losses[begin + states], kind="stable")]
-        if len(states) < WIDE:
+        # number of states from which a variable is split in two halves instead of single states
+        if len(states) < 5:
             return [states[k : k + 1] for k in range(len(states))]
         middle = len(states) // 2
         return [np.sort(states[:middle]), np.sort(states[middle:])]
@@ -522,7 +507,7 @@ class Branching:
         total = 0.0
         for part in self.parts(node, i, losses):
             left = self.case(node.left, i, part)
-            _, bound = self.passes.improved(node.lam_e, left, node.goal, PROBE_PASSES, self.stop)
+            _, bound = self.passes.improved(node.lam_e, left, node.goal, 4, self.stop)
             gain = min(1.0, max(0.0, (node.bound - bound) / max(node.bound - node.goal, 1e-300)))
             total += 2.0 ** (-STEEP * gain)
             self.gains[i] += gain
@@ -538,10 +523,6 @@ class Branching:
 
 
 # -- Messages for some of the states of a model: sequential passes that start from given ones -------------------------
-
-
-CHUNK, WORTHWHILE = 5, 0.04
-"""Iterations after which passes continue only if they have lowered the bound by this fraction of the gap."""
 
 
 class NodePasses:
@@ -574,10 +555,10 @@ class NodePasses:
         self.passes.figures = PassFigures()
         done, why, last = 0, LIMIT, np.inf
         while done < most and why == LIMIT and not stop():
-            n, why = self.passes.iterate(done, min(done + CHUNK, most), most + 1)
+            n, why = self.passes.iterate(done, min(done + 5, most), most + 1)
             done += n
             bound = self.passes.figures.bound
-            if bound <= goal or last - bound < WORTHWHILE * (bound - goal):
+            if bound <= goal or last - bound < 0.04 * (bound - goal):  # little in five iterations
                 break
             last = bound
         return self.passes.figures.bound

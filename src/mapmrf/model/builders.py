@@ -12,8 +12,6 @@ from mapmrf.arrays import Floats, Ints, largest_size, offsets, ranges, short
 from mapmrf.errors import GraphError
 from mapmrf.model.checks import as_array, as_floats, as_ints, check_arrays, check_shape, first_reshaped
 
-FEW_RUNS = 1000  # number of runs of blocks up to which they are copied one by one
-
 
 class FactorLists(NamedTuple):
     """Factors of any arity as flat arrays, named as in `FactorGraph`."""
@@ -183,7 +181,8 @@ def _check_edges(edges: Ints, n: int) -> None:
 def blocks(values: Floats, starts: Ints, sizes: Ints) -> Floats:
     """Concatenate the blocks ``values[starts[k] : starts[k] + sizes[k]]``, without an index array for a few runs."""
     breaks = np.flatnonzero(starts[1:] != (starts + sizes)[:-1]) + 1
-    if len(starts) == 0 or len(breaks) > FEW_RUNS:
+    # number of runs of blocks up to which they are copied one by one
+    if len(starts) == 0 or len(breaks) > 1000:
         return values[ranges(starts, sizes)]
     first, last = np.append(0, breaks), np.append(breaks, len(starts)) - 1
     return np.concatenate([values[starts[a] : starts[b] + sizes[b]] for a, b in zip(first, last, strict=True)])

@@ -16,7 +16,6 @@ _NO_ARRAY = (TypeError, ValueError, RuntimeError, BufferError, OverflowError)
 """Errors of libraries that cannot hand over their numbers; RuntimeError: a torch tensor that requires a gradient."""
 MOST_VARIABLES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 """Largest number of dimensions of an array, and so of variables of a factor."""
-FEW = 1_000_000  # number of states that fits into any memory
 CHUNK = 1 << 17  # factors whose shapes are compared together: keeps the intermediate arrays in the cache
 MOST = 1e300  # limit on the sum of all potentials of a model: methods add up some of them many times over
 
@@ -84,7 +83,8 @@ def check_arrays(
     if len(bad):
         raise GraphError(f"variable {bad[0]} has {card[bad[0]]} states, expected at least 1")
     n_states = float(np.sum(card, dtype=np.float64))
-    if n_states > FEW:
+    # number of states that fits into any memory
+    if n_states > 1_000_000:
         most = int(card.argmax())
         check_bytes(8.0 * n_states, None, f"unary potentials (variable {most} has {card[most]} states)")
     _check_offsets(scope_ptr, len(table_of), len(scope), "scope")

@@ -10,10 +10,6 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 
-CLEAR = 1e-4  # maximum total rounding error, as a share of the step
-LEAST_STEP = 1e4  # minimum step, relative to the round-off of the largest potential
-FIRST = 64  # potentials examined first: most models without a step show it at once
-
 
 @dataclass(frozen=True)
 class Granularity:
@@ -28,7 +24,8 @@ class Granularity:
         """Find the step of the sums of `n_terms` of these potentials; `round_off` is the error of such a sum."""
         step, deviation = common_step(potentials)
         error = n_terms * deviation + round_off
-        return cls(step, offset, error) if error < CLEAR * step else cls()
+        # maximum total rounding error, as a share of the step
+        return cls(step, offset, error) if error < 1e-4 * step else cls()
 
     def down(self, bound: float) -> float:
         """Return the largest possible value of a labelling below a bound."""
@@ -51,12 +48,14 @@ def common_step(numbers: Floats) -> tuple[float, float]:
     if tol == 0.0:
         return 0.0, 0.0
     step, deviation = largest, 0.0
-    for some in (sizes[:FIRST], sizes):
+    # potentials examined first: most models without a step show it at once
+    for some in (sizes[:64], sizes):
         while (deviation := float(np.abs(some - np.rint(some / step) * step).max())) > tol:
             rest = deviation
             while rest > tol:  # Euclid's algorithm
                 step, rest = rest, abs(step - round(step / rest) * rest)
-            if step < LEAST_STEP * tol:
+            # minimum step, relative to the round-off of the largest potential
+            if step < 1e4 * tol:
                 return 0.0, 0.0
             step = largest / round(largest / step)  # as precise as the largest number
     return step, deviation

@@ -17,9 +17,6 @@ PROGRAM = 170_000_000  # bytes of Python with NumPy, numba and the kernels of a 
 KERNELS = 80_000_000
 """Bytes of address space for the kernels of a run: LLVM ends the process if it cannot allocate them."""
 
-UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-LOOK = 0.1  # seconds between checks of the memory of the process
-
 _TEXT = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 
 
@@ -76,7 +73,9 @@ def byte_count(limit: float | str | None, name: str = "memory_limit") -> float |
     if found is not None:
         number, unit, binary = found.groups()
         power = "kmgt".find(unit.lower()) + 1
-        limit = float(number) * (1024.0**power if binary else UNITS[unit.lower()])
+        limit = float(number) * (
+            1024.0**power if binary else ({"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12})[unit.lower()]
+        )
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
         raise OptionError(f"{name} is {limit!r}, expected a number of bytes above 0 or a text such as '2G'")
     return float(limit)
@@ -135,7 +134,8 @@ class MemoryWatch:
         now = time.monotonic()
         if self.most == math.inf or now < self._next:
             return False
-        self._next = now + LOOK
+        # seconds between checks of the memory of the process
+        self._next = now + 0.1
         return resident_bytes() - self._began > self.most
 
 

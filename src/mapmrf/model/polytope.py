@@ -15,7 +15,6 @@ from mapmrf.model.problem import Batch, Problem
 FactorMarginals = Floats | Callable[[Batch, slice], Floats]
 """mu_f: one flat array, or a function that gives some rows of a batch as (n_rows, n_configs)."""
 BLOCK_ENTRIES = 1 << 19  # entries of mu_f that are processed together
-FEW = 64  # states up to which vertices are looked up in an identity matrix
 TOLERANCE = 1e-4  # default tolerance of `classify`, in the max norm
 
 
@@ -114,7 +113,8 @@ def marginals(problem: Problem, mu_f: FactorMarginals) -> Floats:
 
 def vertex(problem: Problem, labels: Ints) -> Floats:
     card, mu_v = problem.graph.card, np.zeros(problem.n_states)
-    if len(card) and card[0] <= FEW and np.all(card == card[0]):
+    # states up to which vertices are looked up in an identity matrix
+    if len(card) and card[0] <= 64 and np.all(card == card[0]):
         np.take(np.eye(card[0]), labels, axis=0, out=mu_v.reshape(-1, card[0]), mode="clip")  # twice as fast
     else:
         mu_v[problem.graph.var_ptr[:-1] + labels] = 1.0

@@ -15,8 +15,6 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import NO_LIMIT, MemoryBudget
 from mapmrf.model.structured_pairs import LEAST_STATES, PairForms, find_forms, worthwhile
 
-CHUNK_ENTRIES = 1 << 18  # table entries that are processed together
-
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -296,7 +294,8 @@ def _square_tables(graph: FactorGraph) -> Iterator[tuple[Ints, Floats]]:
     tables, size = tables[square], size[square]
     for n in np.unique(size).tolist():
         members = tables[size == n]
-        step = max(1, CHUNK_ENTRIES // n**2)
+        # table entries that are processed together
+        step = max(1, (1 << 18) // n**2)
         for begin in range(0, len(members), step):
             some = members[begin : begin + step]
             places = graph.table_ptr[some][:, None].astype(np.int64) + np.arange(n * n)

@@ -22,7 +22,6 @@ from mapmrf.arrays import Bools, Floats, Ints, short
 
 NO_FORM, POTTS, LINEAR, QUADRATIC = -1, 0, 1, 2  # forms of a table
 LEAST_STATES = 4  # number of states from which a form is faster than the table
-WORTHWHILE = (8, 8, 64)  # numbers of states from which Potts, linear and quadratic forms are faster than their tables
 
 ROUND_OFF = 16 * sys.float_info.epsilon
 """Allowed deviation of a table from its form, relative to its largest entry: round-off in the user's own sums."""
@@ -89,7 +88,7 @@ def find_forms(n_tables: int, blocks: Iterable[tuple[Ints, Floats]], table_of: I
     )
 
 
-def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = WORTHWHILE) -> PairForms:
+def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = (8, 8, 64)) -> PairForms:
     """Drop the forms for which the table is faster: those with fewer than `least` states, by kind."""
     if len(forms.of) == 0:
         return forms

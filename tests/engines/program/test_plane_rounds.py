@@ -14,7 +14,7 @@ import mapmrf
 from binary_models import binary_graphs, complete, spins
 from mapmrf import FactorGraph
 from mapmrf.arrays import Floats
-from mapmrf.engines.program.binary_program import Compact, ProductForm, SpinForm, block_matrix, has_products
+from mapmrf.engines.program.binary_program import Compact, ProductForm, block_matrix, has_products
 from mapmrf.engines.program.cutting_planes import PlaneTree, ProductPlanes, SpinPlanes
 from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
 from mapmrf.methods import cuts
@@ -43,12 +43,9 @@ def product_graphs(draw: st.DrawFn) -> FactorGraph:
     return triples(draw(st.integers(4, 8)), draw(st.integers(1, 14)), draw(st.integers(0, 10**6)), 4, hard)
 
 
-def point_of(form: ProductForm | SpinForm, labels: np.ndarray) -> Floats:
-    """The columns of a labelling: products of spins, or spins and products of two."""
-    spins = np.append(2.0 * labels - 1.0, 1.0)
-    if isinstance(form, SpinForm):
-        return np.concatenate([spins[:-1], spins[form.compact.first] * spins[form.compact.second]])
-    point: Floats = spins[form.member].prod(axis=1)
+def point_of(form: ProductForm, labels: np.ndarray) -> Floats:
+    """The columns of a labelling: products of spins."""
+    point: Floats = np.append(2.0 * labels - 1.0, 1.0)[form.member].prod(axis=1)
     return point
 
 
@@ -210,12 +207,12 @@ def test_large_factors_have_no_product_form() -> None:
 @settings(max_examples=30)
 def test_the_spin_form_has_the_values_of_the_model(graph: FactorGraph) -> None:
     compact = Compact.build(Problem.compile(graph))
-    form = SpinForm.of(compact)
+    form = ProductForm.of_pairs(compact)
     for labels in itertools.islice(itertools.product([0, 1], repeat=graph.n_vars), 16):
         point = point_of(form, np.array(labels))
         assert form.value(float(form.cost @ point)) == pytest.approx(graph.value(labels), abs=1e-9)
         assert form.value(form.objective(graph.value(labels))) == pytest.approx(graph.value(labels), abs=1e-9)
-        assert form.columns(point) == pytest.approx(compact.columns(np.array(labels)))
+        assert compact.of_spins(point) == pytest.approx(compact.columns(np.array(labels)))
 
 
 def test_no_labelling_violates_a_cut_in_either_form() -> None:
@@ -225,7 +222,7 @@ def test_no_labelling_violates_a_cut_in_either_form() -> None:
     missing = form.missing(np.where(np.arange(len(form.cost)) < 9, 1.0, -1.0), 0.1)  # products that fit no spins
     cuts = cuts.plus(missing.new(cuts))
     assert np.any(cuts.code < 0)
-    in_spins, rows = cuts.matrix(len(form.cost)), form.rows(cuts)
+    in_spins, rows = cuts.matrix(len(form.cost)), planes.compact.rows_of_spins(cuts)
     for labels in map(np.array, itertools.product([0, 1], repeat=9)):
         slack = cuts.upper - in_spins @ point_of(form, labels)
         assert slack.min() >= 0
@@ -234,7 +231,7 @@ def test_no_labelling_violates_a_cut_in_either_form() -> None:
 
 def test_without_cuts_the_bound_becomes_that_of_the_local_polytope() -> None:
     graph = spins(8)
-    form = SpinForm.of(Compact.build(Problem.compile(graph)))
+    form = ProductForm.of_pairs(Compact.build(Problem.compile(graph)))
     solver = PrimalDual(form)
     for _ in solver.run(IterationLimits(3000, 3000, 0.0)):
         pass

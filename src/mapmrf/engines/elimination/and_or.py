@@ -13,10 +13,6 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.elimination.elimination import Buckets, BucketTree, FunctionTables, label_type, row_major
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, best_state
 
-ROUND_OFF = 2e-15
-"""Bounds that exceed the best value by less than this share of the potentials' scale count as equal to it."""
-SLOT_BYTES = 17  # bytes per slot of the cache, without its labels
-
 
 class AndOrSearch:
     """A depth-first search for a labelling better than a known one; values are sums of the given functions.
@@ -32,7 +28,8 @@ class AndOrSearch:
         self._cache = _search_cache(self.tree, self._space, cache_bytes)
         self._cursor = SearchCursor(node=self.n, action=ENTER, n_expanded=0, n_hits=0)
         finite = buckets.given.theta[np.isfinite(buckets.given.theta)]
-        self._tol = ROUND_OFF * float(np.abs(finite).max(initial=0.0))
+        # Bounds that exceed the best value by less than this share of the potentials' scale count as equal to it
+        self._tol = 2e-15 * float(np.abs(finite).max(initial=0.0))
 
     @staticmethod
     def bytes_needed(tree: BucketTree) -> int:
@@ -131,7 +128,8 @@ def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> S
     n, labels = tree.n, label_type(tree.card)
     stride, n_contexts = row_major(tree.card, tree.context_ptr, tree.context)
     size = tree.end - np.arange(n)
-    bytes_each = (SLOT_BYTES + size * labels.itemsize).astype(np.float64)
+    # bytes per slot of the cache, without its labels
+    bytes_each = (17 + size * labels.itemsize).astype(np.float64)
     lengths, above = np.diff(tree.context_ptr), np.maximum(tree.parent, 0)
     # a subproblem can recur if its context lacks an ancestor that its parent depends on
     recurs = (tree.parent >= 0) & (lengths < lengths[above] + 1) & tree.known & tree.known[above]

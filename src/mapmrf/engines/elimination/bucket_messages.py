@@ -33,8 +33,6 @@ from mapmrf.engines.elimination.orders import PrimalGraph, find_order
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 
-RESTARTS = 5  # number of elimination orders of each kind to try
-
 
 def fitting_tree(problem: Problem, max_bytes: float, seed: int = 0) -> BucketTree | None:
     """Return the bucket tree of the best order found; None if its messages, both ways, exceed `max_bytes`."""
@@ -45,7 +43,8 @@ def fitting_tree(problem: Problem, max_bytes: float, seed: int = 0) -> BucketTre
 def narrow_tree(problem: Problem, max_entries: float, seed: int = 0) -> BucketTree | None:
     """Return the bucket tree of the best order found; None if the tables of its buckets exceed `max_entries`."""
     graph, card = PrimalGraph.of(problem), problem.graph.card
-    best = find_order(graph, card, seed, RESTARTS, max_entries)
+    # number of elimination orders of each kind to try
+    best = find_order(graph, card, seed, 5, max_entries)
     fits = best.n_known == graph.n and best.entries <= max_entries
     return BucketTree.build(graph, card, best) if fits else None
 

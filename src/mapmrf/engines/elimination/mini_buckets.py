@@ -28,8 +28,6 @@ from mapmrf.engines.elimination.elimination import (
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 
-MAX_LOG = 60  # no table has 2^60 entries
-
 
 def find_partition(
     tree: BucketTree, given: Functions, max_vars: int, max_log: float, max_entries: float = math.inf
@@ -45,7 +43,8 @@ def largest_partition(tree: BucketTree, given: Functions, max_entries: float) ->
     while best is None and low > 0:
         best = find_partition(tree, given, tree.n, low, max_entries)
         low -= best is None
-    while best is not None and low < MAX_LOG:
+    # no table has 2^60 entries
+    while best is not None and low < 60:
         bigger = find_partition(tree, given, tree.n, low + 1, max_entries)
         if bigger is None:
             break

@@ -69,7 +69,6 @@ def eliminate_small(graph: FactorGraph, order: SmallOrder) -> Optimum:
 MEMORY = 1024.0  # default memory for the tables, in megabytes
 MOST_TO_FILL = 1000
 """Maximum number of variables, and width of the first order, for which a min-fill order is tried: it takes longer."""
-HOPELESS = 1e15  # entries of a table at which ordering stops, as no memory would suffice
 
 
 class SumOrder(NamedTuple):
@@ -97,7 +96,8 @@ def find_sum_order(graph: FactorGraph, variables: Iterable[int]) -> SumOrder:
             message = math.prod([float(card[j]) for j in ring])
             order.append(i)
             width, largest, kept = max(width, len(ring)), max(largest, card[i] * message), kept + message
-            if largest >= HOPELESS:
+            # entries of a table at which ordering stops, as no memory would suffice
+            if largest >= 1e15:
                 break
         return SumOrder(order, width, 8 * (2 * largest + kept))
 

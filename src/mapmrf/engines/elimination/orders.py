@@ -14,10 +14,6 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.model.problem import Problem
 
 MAX_LISTED = 10_000_000  # growth of the neighbour lists at which an order is abandoned: its tables would not fit anyway
-MAX_WIDTH = 300  # induced width at which an order is abandoned
-FRONT_VARIABLES = 20_000
-"""Maximum number of variables for front sweeps, which take time proportional to variables times front size."""
-ORDER_WORK = 300_000  # total number of variables and neighbours over the restarts after which no further restart begins
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +60,14 @@ def fill_orders(
     max_listed = 2 * len(graph.nbr) + 4 * graph.n + MAX_LISTED
     for turn in range(restarts * len(weights)):
         noise, weight = random.random(graph.n), weights[turn % len(weights)]
-        found = Order(*fill_order(graph.ptr, graph.nbr, weight, log_card, noise, max_listed, MAX_WIDTH, smallest))
+        # induced width at which an order is abandoned
+        found = Order(*fill_order(graph.ptr, graph.nbr, weight, log_card, noise, max_listed, 300, smallest))
         if found.n_known == graph.n:
             smallest = min(smallest, found.entries)
         yield found
         work += len(graph.nbr) + graph.n
-        if work > ORDER_WORK or found.width <= 1:
+        # total number of variables and neighbours over the restarts after which no further restart begins
+        if work > 300_000 or found.width <= 1:
             break
 
 
@@ -82,7 +80,8 @@ def min_fill_order(graph: PrimalGraph, card: Ints, noise: Floats, max_entries: f
 
 def front_orders(graph: PrimalGraph, card: Ints) -> Iterator[Order]:
     """Yield sweeps over the graph from either end, if it is small enough: narrow on grids and long graphs."""
-    if not 0 < graph.n <= FRONT_VARIABLES:
+    # Maximum number of variables for front sweeps, which take time proportional to variables times front size
+    if not 0 < graph.n <= 20_000:
         return
     one = int(ball(graph.ptr, graph.nbr, 0, graph.n)[-1])
     for first in (one, int(ball(graph.ptr, graph.nbr, one, graph.n)[-1])):
@@ -106,8 +105,6 @@ def segment_sums(values: Floats, ptr: Ints) -> Floats:
 
 # -- Elimination orders and their structure ---------------------------------------------------------------------------
 # Graphs are in CSR form: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``, both directions listed.
-
-MANY_CHILDREN = 64  # maximum number of children of a vertex for which they are sorted
 
 
 @inlined
@@ -428,7 +425,8 @@ def child_lists(order: Ints, parent: Ints) -> tuple[Ints, Ints]:
 @bare
 def sort_children(begin: int, end: int, child: Ints, surplus: Floats) -> None:
     """Put children with the largest surplus first; of very many only the one with the largest."""
-    if end - begin > MANY_CHILDREN:
+    # maximum number of children of a vertex for which they are sorted
+    if end - begin > 64:
         best = begin
         for c in range(begin, end):
             if surplus[child[c]] > surplus[child[best]]:

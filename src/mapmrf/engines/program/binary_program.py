@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,9 +17,6 @@ from mapmrf.model.problem import Batch, Problem
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-
-ROUND_OFF = 4 * float(np.finfo(float).eps)  # couplings below this share of their tables' entries count as 0
 
 
 def is_compact(problem: Problem) -> bool:
@@ -57,7 +55,10 @@ class Compact:
             sizes.append(np.abs(table).sum(axis=1))
         pairs, of = np.unique(np.concatenate(numbers), return_inverse=True)
         coupling = _summed(of.ravel(), np.concatenate(couplings), len(pairs))
-        real = np.abs(coupling) > ROUND_OFF * _summed(of.ravel(), np.concatenate(sizes), len(pairs))
+        # couplings below this share of their tables' entries count as 0
+        real = np.abs(coupling) > (4 * float(np.finfo(float).eps)) * _summed(
+            of.ravel(), np.concatenate(sizes), len(pairs)
+        )
         pairs, coupling = pairs[real], coupling[real]
         cost = np.concatenate([linear, coupling])
         scale = cost_scale(coupling if len(coupling) else linear, cost)
@@ -90,6 +91,27 @@ class Compact:
         """Return the cut value of each pair: x_i + x_j - 2 y_ij, the probability that its labels differ."""
         x, y = columns[: self.n], columns[self.n :]
         return np.clip(x[self.first] + x[self.second] - 2 * y, 0.0, 1.0)
+
+    def of_spins(self, z: Floats) -> Floats:
+        """Convert a point in spins and products of pairs: x = (1 + s) / 2 and y = (1 + s_i + s_j + d) / 4."""
+        spin, product = z[: self.n], z[self.n :]
+        return np.concatenate([(1 + spin) / 2, (1 + spin[self.first] + spin[self.second] + product) / 4])
+
+    def rows_of_spins(self, cuts: SpinCuts) -> Rows:
+        from scipy import sparse
+
+        n, m = self.n, len(self.first)
+        pairs = np.arange(m)
+        # s = 2 x - 1 and d = 1 - 2 x_i - 2 x_j + 4 y, both divided by 4.
+        row = np.concatenate([np.arange(n), n + pairs, n + pairs, n + pairs])
+        column = np.concatenate([np.arange(n), self.first, self.second, n + pairs])
+        entries = np.repeat([0.5, -0.5, -0.5, 1.0], [n, m, m, m])
+        by_columns = sparse.csr_array((entries, (row, column)), shape=(n + m, n + m))
+        at_zero = np.repeat([-1.0, 1.0], [n, m])
+        in_spins = cuts.matrix(n + m)
+        matrix = (in_spins @ by_columns).tocsr()
+        matrix.eliminate_zeros()
+        return Rows(matrix, np.full(cuts.n, -np.inf), (cuts.upper - in_spins @ at_zero) / 4)
 
     def missing(self, columns: Floats, violation: float) -> Rows:
         """Return the rows of y = x_i x_j that are not in the program and are violated by a point."""
@@ -139,7 +161,7 @@ def _rows(n: int, first: Ints, second: Ints, above: Bools, below: Bools) -> Rows
     return Rows(matrix, np.full(len(upper), -np.inf), upper)
 
 
-# -- The compact program in spins: s = 2 x - 1 by variable, and d = s_i s_j by pair -----------------------------------
+# -- Cuts in spins ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -199,88 +221,6 @@ class SpinCuts:
         owner = np.repeat(np.arange(self.n), self.size)
         entries = np.where(np.arange(len(self.column)) < self.middle[owner], 1.0, -1.0)
         return sparse.csr_array((entries, self.column, self.ptr), shape=(self.n, n_columns))
-
-
-@dataclass(frozen=True)
-class SpinForm:
-    """Maximise constant + cost z, in the unit of the compact program; z are the n spins and m products of pairs."""
-
-    compact: Compact
-    constant: float
-    cost: Floats
-    scale: float  # the unit of the objective, as a log potential
-    n_spins: int
-    # first, second: the variables of every pair
-    first: Ints
-    second: Ints
-    blocks: FactorBlocks  # empty: there are no factors of more than two variables
-
-    @classmethod
-    def of(cls, compact: Compact) -> SpinForm:
-        """Substitute x = (1 + s) / 2 and y = (1 + s_i + s_j + d) / 4."""
-        n, cost = compact.n, compact.program.cost
-        linear, coupling = cost[:n], cost[n:]
-        around = np.bincount(compact.first, coupling, n) + np.bincount(compact.second, coupling, n)
-        constant = float(linear.sum() / 2 + coupling.sum() / 4)
-        cost = np.concatenate([linear / 2 + around / 4, coupling / 4])
-        blocks = FactorBlocks(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))
-        return cls(compact, constant, cost, compact.program.scale, n, compact.first, compact.second, blocks)
-
-    def value(self, objective: float) -> float:
-        """Convert an objective, without the constant, to a log potential."""
-        return self.compact.program.value(self.constant + objective)
-
-    def objective(self, value: float) -> float:
-        """Convert a log potential to an objective, without the constant."""
-        program = self.compact.program
-        return (value - program.offset) / program.scale - self.constant
-
-    def columns(self, z: Floats) -> Floats:
-        """Convert a point in spins to one of the compact program."""
-        n, first, second = self.compact.n, self.compact.first, self.compact.second
-        spin, product = z[:n], z[n:]
-        return np.concatenate([(1 + spin) / 2, (1 + spin[first] + spin[second] + product) / 4])
-
-    def rows(self, cuts: SpinCuts) -> Rows:
-        from scipy import sparse
-
-        n, m = self.compact.n, len(self.compact.first)
-        pairs = np.arange(m)
-        # s = 2 x - 1 and d = 1 - 2 x_i - 2 x_j + 4 y, both divided by 4.
-        row = np.concatenate([np.arange(n), n + pairs, n + pairs, n + pairs])
-        column = np.concatenate([np.arange(n), self.compact.first, self.compact.second, n + pairs])
-        entries = np.repeat([0.5, -0.5, -0.5, 1.0], [n, m, m, m])
-        by_columns = sparse.csr_array((entries, (row, column)), shape=(n + m, n + m))
-        at_zero = np.repeat([-1.0, 1.0], [n, m])
-        in_spins = cuts.matrix(n + m)
-        matrix = (in_spins @ by_columns).tocsr()
-        matrix.eliminate_zeros()
-        return Rows(matrix, np.full(cuts.n, -np.inf), (cuts.upper - in_spins @ at_zero) / 4)
-
-    def cycles(self, found: OddCycles, code: Floats) -> SpinCuts:
-        """Return odd-cycle inequalities: the sum of the even pairs minus that of the odd ones is at most |C| - 2."""
-        size = np.diff(found.ptr)
-        column = self.compact.n + found.edge.astype(np.int64)
-        return SpinCuts.of_entries(found.ptr, column, found.odd == 0, (size - 2).astype(np.float64), code)
-
-    def missing(self, z: Floats, violation: float) -> SpinCuts:
-        """Return the rows of pairs that are not in the program and are violated by a point."""
-        # The program lacks lower limits on the product of a pair of positive cost, and upper limits if the cost is
-        # negative.
-        n, first, second = self.compact.n, self.compact.first, self.compact.second
-        up = self.cost[n:] <= 0
-        sign = np.where(up, 1.0, -1.0)
-        level, tilt = sign * z[n:] - 1.0, z[first] - sign * z[second]
-        found = []
-        for side in (1.0, -1.0):
-            pairs = np.flatnonzero(level + side * tilt > violation)
-            column = np.stack([n + pairs, first[pairs], second[pairs]], axis=1).ravel()
-            positive = np.stack([up[pairs], np.full(len(pairs), side > 0), (side > 0) != up[pairs]], axis=1).ravel()
-            # Codes of cycles are positive.
-            code = -1.0 - 2.0 * pairs.astype(np.float64) - (side > 0)
-            ones = np.ones(len(pairs))
-            found.append(SpinCuts.of_entries(offsets(np.full(len(pairs), 3)), column, positive, ones, code))
-        return found[0].plus(found[1])
 
 
 # -- Rows of whole factors in products of spins: no configuration of a factor has a negative weight -------------------
@@ -374,17 +314,13 @@ def project_blocks(blocks: FactorBlocks, y: Floats, pushed: Floats, values: Floa
 # -- A binary model as a polynomial in spins, with a column for every product of spins that share a factor ------------
 # Factors that share two or more variables agree on their product, which the local polytope does not enforce.
 
-MAX_ARITY = 6
-"""Maximum number of variables of a factor, which has a row for each of its 64 configurations, and 63 columns."""
-
-NO_PAIRS = np.zeros(0, dtype=np.int64)
-MAX_PLACES = 4_000_000  # maximum number of configurations over all factors for which a model is written in products
-
 
 def has_products(problem: Problem) -> bool:
     """Return whether all variables are binary, and all factors small enough for a column per product."""
     sizes = [(batch.arity, batch.n * batch.n_configs) for batch in problem.batches]
-    small = all(arity <= MAX_ARITY for arity, _ in sizes) and sum(places for _, places in sizes) <= MAX_PLACES
+    # Maximum number of variables of a factor, which has a row for each of its 64 configurations, and 63 columns
+    # maximum number of configurations over all factors for which a model is written in products
+    small = all(arity <= 6 for arity, _ in sizes) and sum(places for _, places in sizes) <= 4_000_000
     return small and len(sizes) > 0 and problem.only_binary
 
 
@@ -398,7 +334,10 @@ class Splits(NamedTuple):
 
 @dataclass(frozen=True)
 class ProductForm:
-    """Maximise constant + scale cost z; z are the n spins s = 2 x - 1, followed by products of two or more spins."""
+    """Maximise constant + scale cost z; z are the n spins s = 2 x - 1, followed by products of two or more spins.
+
+    The rows are those of whole factors, or those of pairs that a compact program has.
+    """
 
     # constant, scale: conversion from an objective to a log potential
     constant: float
@@ -408,9 +347,22 @@ class ProductForm:
     member: Ints  # (n_columns, largest arity): the spins of every column, ascending, padded with n
     blocks: FactorBlocks  # the rows of every factor
     round_off: float  # possible error of sums over the program, in log potentials
-    # first, second: empty, as there are no pairs with separate rows
-    first: ClassVar[Ints] = NO_PAIRS
-    second: ClassVar[Ints] = NO_PAIRS
+    # first, second: the spins of the pairs with separate rows, which are the last columns
+    first: Ints
+    second: Ints
+
+    @classmethod
+    def of_pairs(cls, compact: Compact) -> ProductForm:
+        """Substitute x = (1 + s) / 2 and y = (1 + s_i + s_j + d) / 4, where d = s_i s_j."""
+        n, program, first, second = compact.n, compact.program, compact.first, compact.second
+        linear, coupling = program.cost[:n], program.cost[n:]
+        around = np.bincount(first, coupling, n) + np.bincount(second, coupling, n)
+        constant = program.value(float(linear.sum() / 2 + coupling.sum() / 4))
+        cost = np.concatenate([linear / 2 + around / 4, coupling / 4])
+        alone = np.stack([np.arange(n), np.full(n, n)], axis=1)
+        member = np.concatenate([alone, np.stack([first, second], axis=1)])
+        blocks = FactorBlocks(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))
+        return cls(constant, program.scale, cost, n, member, blocks, 4 * program.round_off, first, second)
 
     @classmethod
     def of(cls, problem: Problem) -> ProductForm:
@@ -441,8 +393,8 @@ class ProductForm:
         typical = np.abs(cost[n:])
         typical = typical[typical > 1e-12 * size / len(cost)]
         scale = float(np.median(typical)) if len(typical) else 1.0
-        form = cls(constant, scale, cost / scale, n, member, blocks, 64 * float(np.finfo(float).eps) * size)
-        return form.without(barred)
+        round_off, none = 64 * float(np.finfo(float).eps) * size, np.zeros(0, dtype=np.int64)
+        return cls(constant, scale, cost / scale, n, member, blocks, round_off, none, none).without(barred)
 
     def without(self, barred: Bools) -> ProductForm:
         """Forbid some states: their spins become blocks of one variable."""
@@ -454,7 +406,7 @@ class ProductForm:
             np.concatenate([column, more]),
             np.concatenate([forbidden, barred[spins].ravel()]),
         )
-        return ProductForm(self.constant, self.scale, self.cost, self.n_spins, self.member, blocks, self.round_off)
+        return dataclasses.replace(self, blocks=blocks)
 
     def value(self, objective: float) -> float:
         return self.constant + self.scale * objective
@@ -503,6 +455,25 @@ class ProductForm:
         """Return odd-cycle inequalities: the sum of the even splits minus that of the odd ones is at most |C| - 2."""
         upper = (np.diff(found.ptr) - 2).astype(np.float64)
         return SpinCuts.of_entries(found.ptr, self.splits.column[found.edge], found.odd == 0, upper, code)
+
+    def missing(self, z: Floats, violation: float) -> SpinCuts:
+        """Return the rows of pairs that are not in the program and are violated by a point."""
+        # The program lacks lower limits on the product of a pair of positive cost, and upper limits if the cost is
+        # negative.
+        n, first, second = len(self.cost) - len(self.first), self.first, self.second
+        up = self.cost[n:] <= 0
+        sign = np.where(up, 1.0, -1.0)
+        level, tilt = sign * z[n:] - 1.0, z[first] - sign * z[second]
+        found = []
+        for side in (1.0, -1.0):
+            pairs = np.flatnonzero(level + side * tilt > violation)
+            column = np.stack([n + pairs, first[pairs], second[pairs]], axis=1).ravel()
+            positive = np.stack([up[pairs], np.full(len(pairs), side > 0), (side > 0) != up[pairs]], axis=1).ravel()
+            # Codes of cycles are positive.
+            code = -1.0 - 2.0 * pairs.astype(np.float64) - (side > 0)
+            ones = np.ones(len(pairs))
+            found.append(SpinCuts.of_entries(offsets(np.full(len(pairs), 3)), column, positive, ones, code))
+        return found[0].plus(found[1])
 
     def rounded(self, z: Floats) -> Ints:
         n, (first, second) = self.n_spins, self.member[self.pairs, :2].T

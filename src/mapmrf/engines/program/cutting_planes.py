@@ -1,4 +1,4 @@
-"""Rounds of cutting planes with a first-order solver, for any form in spins.
+"""Rounds of cutting planes with a first-order solver, for any program in spins.
 
 A nearly optimal point violates most of the relevant cycles, and nearly optimal multipliers prove nearly the bound of
 the relaxation. On large models, a round takes a small fraction of the time of the simplex method.
@@ -9,14 +9,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
-from mapmrf.engines.program.binary_program import Compact, ProductForm, Products, SpinForm
+from mapmrf.engines.program.binary_program import Compact, ProductForm, Products
 from mapmrf.engines.program.odd_cycle_separation import OddCycleSeparation
 from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
 from mapmrf.engines.program.program import DUAL_TOL, Program, Rows, lagrangian
@@ -31,42 +30,50 @@ class SeparationEffort(NamedTuple):
     reach: int  # pairs visited from one variable
 
 
-QUIET = 2
-"""Rounds in a row without new inequalities after which the effort is increased: the point may still be inaccurate."""
-
-ROUND, QUIET_ROUND = IterationLimits(60, 300, 0.2), IterationLimits(60, 600, 0.05)
-"""Iteration limits of a round, and those after a round that has found nothing new."""
-
-CLOSING_ROUND, CLOSING_RUNS = IterationLimits(60, 1000, 0.01), 4
-"""Limits of further iterations if the gap is nearly closed, and their maximum number."""
-
-SLACK = 0.05  # slack above which a row with zero multiplier is removed
-
-
-class Planes(ABC):
+class Planes:
     """A relaxation with the current cuts, its solver and its bound."""
 
     tail: ClassVar[tuple[int, float]]
     """The rounds end when this many of them left more than this share of the gap."""
+    efforts: ClassVar[tuple[SeparationEffort, ...]]
+    patience: ClassVar[int]
+    """Rounds in a row without new inequalities after which the next effort follows: the point may be inaccurate."""
+    cycles_per_spin: ClassVar[int]  # maximum number of cycles that a round adds
 
-    def __init__(self, form: SpinForm | ProductForm, round_off: float) -> None:
-        self.solver, self.round_off = PrimalDual(form), round_off  # possible error of the sums in a bound
+    def __init__(self, form: ProductForm, separations: list[OddCycleSeparation]) -> None:
+        self.form, self.solver, self.round_off = form, PrimalDual(form), form.round_off
+        self._separations = separations  # further ones are tried where those before find nothing
         self.bound = math.inf  # the best upper bound so far, in log potentials
         # n_rounds, n_cuts, n_fixed: number of rounds, of inequalities added so far, and of fixed columns
         self.n_rounds = self.n_cuts = 0
-        self._value, self._objective = form.value, form.objective
-        self._scale, self._n_spins = form.scale, form.n_spins
         self.now = math.inf  # the bound of the last round, with the fixed columns
         self._n_quiet = self._n_closing = 0
         self._gaps: list[float] = []
 
-    @abstractmethod
     def separate(self) -> Iterator[None]:
         """Add violated inequalities, in short steps, and remove slack ones with zero multiplier."""
+        solver, form = self.solver, self.form
+        # a row with zero multiplier is removed if it has more slack than this
+        kept = (solver.y_cut > 0) | (solver.slack() <= 0.05)
+        effort = self.efforts[min(self._n_quiet // self.patience, len(self.efforts) - 1)]
+        known, cut, missing = solver.cuts.only(kept), self.cut_values(), form.missing(solver.z, 2 * effort[0])
+        new = missing
+        for separation in self._separations:
+            yield from separation.run(cut[: len(separation.first)], *effort)
+            found = separation.best(self.cycles_per_spin * form.n_spins)
+            new = missing.plus(form.cycles(found, separation.codes(found))).new(known)
+            if new.n:
+                break
+        self._n_quiet = 0 if new.n else self._n_quiet + 1
+        self.n_cuts += new.n
+        solver.replace_cuts(kept, new)
 
-    @abstractmethod
+    def cut_values(self) -> Floats:
+        return self.form.cut_values(self.solver.z)
+
     def rounded(self) -> Ints:
         """Round the point of the last round to a labelling."""
+        return self.form.rounded(self.solver.z)
 
     @property
     def n_fixed(self) -> int:
@@ -75,37 +82,38 @@ class Planes(ABC):
     def solve(self, value: float) -> Iterator[None]:
         """Run the iterations of a round, in short steps, given the value of the incumbent."""
         self.n_rounds += 1
-        yield from self._run(ROUND if self._n_quiet == 0 else QUIET_ROUND, value)
+        limits = IterationLimits(60, 300, 0.2) if self._n_quiet == 0 else IterationLimits(60, 600, 0.05)
+        yield from self._run(limits, value)
 
     def is_closing(self, value: float, tolerance: float) -> bool:
         """Return whether the gap is nearly closed but may still contain a better labelling."""
-        return self.now - value <= tolerance and self._n_closing < CLOSING_RUNS and self.decided() is None
+        return self.now - value <= tolerance and self._n_closing < 4 and self.decided() is None
 
     def close(self, value: float) -> Iterator[None]:
         """Run more iterations in the same round."""
         self._n_closing += 1
-        yield from self._run(CLOSING_ROUND, value)
+        yield from self._run(IterationLimits(60, 1000, 0.01), value)
 
     def _run(self, limits: IterationLimits, value: float) -> Iterator[None]:
         """Iterate within limits, then compute the bound and fix columns by it."""
-        known = self._objective(value - 2 * self.round_off)
+        known = self.form.objective(value - 2 * self.round_off)
         yield from self.solver.run(limits._replace(known=known))
-        self.now = self._value(self.solver.bound) + self.round_off
+        self.now = self.form.value(self.solver.bound) + self.round_off
         self.bound = min(self.bound, self.now)
         self.fix_by_cost(value)
 
     def fix_by_cost(self, value: float) -> None:
         """Fix columns whose reduced cost excludes all but one of -1 and 1, given the value of a labelling."""
         solver = self.solver
-        price = 2 * self._scale * np.abs(solver.reduced)
+        price = 2 * self.form.scale * np.abs(solver.reduced)
         free = solver.lower < solver.upper
         places = np.flatnonzero(free & (self.now - price < value - self.round_off))
         solver.fix(places, np.sign(solver.reduced[places]))
 
     def decided(self) -> Ints | None:
         """Return the only labelling that can be better than the one used for fixing, if all columns are fixed."""
-        lower = self.solver.lower[: self._n_spins]
-        return (lower > 0).astype(np.int64) if np.all(lower == self.solver.upper[: self._n_spins]) else None
+        lower = self.solver.lower[: self.form.n_spins]
+        return (lower > 0).astype(np.int64) if np.all(lower == self.solver.upper[: self.form.n_spins]) else None
 
     def tails_off(self, value: float) -> bool:
         """Return whether the last rounds have closed little of the gap."""
@@ -117,9 +125,6 @@ class Planes(ABC):
 # -- Branching over cutting planes: a depth-first tree whose nodes fix spins, with one first-order solver -------------
 
 Packed = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
-
-GAIN = 0.1  # share of its gap that a round must close, or else its node is branched on
-SURE = 0.999  # absolute value from which a spin counts as 1 or -1
 
 
 class OpenNode(NamedTuple):
@@ -147,7 +152,8 @@ class PlaneTree:
     def is_slow(self, value: float) -> bool:
         """Return whether the last round has closed little of the gap at the current node."""
         before, self.bound_here = self.bound_here, min(self.bound_here, self.planes.now)
-        return before - self.bound_here < GAIN * (self.bound_here - value)
+        # share of its gap that a round must close, or else its node is branched on
+        return before - self.bound_here < 0.1 * (self.bound_here - value)
 
     def split(self) -> bool:
         """Branch on a fractional spin: replace the current node by two children; False if there is none."""
@@ -156,7 +162,8 @@ class PlaneTree:
         free = solver.lower[:n] < solver.upper[:n]
         if not free.any():
             return False
-        between = free & (np.abs(spin) < SURE)
+        # absolute value from which a spin counts as 1 or -1
+        between = free & (np.abs(spin) < 0.999)
         score = np.where(between if between.any() else free, (1.0 - spin**2 + 1e-6) * self._weight, -1.0)
         i = int(np.argmax(np.round(score, 9)))
         plus, minus = solver.lower > 0, solver.upper < 0
@@ -185,53 +192,30 @@ def _with(marks: Bools, i: int, mark: bool) -> Packed:
 
 # -- Cutting planes on the product form: odd cycles of its pairs and splits -------------------------------------------
 
-PRODUCT_EFFORTS = (
-    SeparationEffort(0.15, 0.08, 0.1, 500),
-    SeparationEffort(0.05, 0.03, 0.05, 1000),
-    SeparationEffort(0.02, 0.005, 0.02, 5000),
-    SeparationEffort(2e-3, 1e-3, 2e-3, 20_000),
-)
-"""The next effort follows after rounds in which one has found nothing new. Most violated cycles are short: those near a
-variable are found in a hundredth of the time needed for all of them."""
-
 TREE_PLACES = 10_000
 """Number of configurations of all factors above which branching over products uses the first-order solver."""
-
-OPEN_SHARE, OPEN_SPIN = 0.1, 0.9
-"""Branching is hopeless if more than this share of the spins is below this absolute value; rounds are better then."""
 
 
 class ProductPlanes(Planes):
     tail: ClassVar[tuple[int, float]] = (12, 0.95)
+    # Most violated cycles are short: those near a variable are found in a hundredth of the time needed for all of them.
+    efforts: ClassVar[tuple[SeparationEffort, ...]] = (
+        SeparationEffort(0.15, 0.08, 0.1, 500),
+        SeparationEffort(0.05, 0.03, 0.05, 1000),
+        SeparationEffort(0.02, 0.005, 0.02, 5000),
+        SeparationEffort(2e-3, 1e-3, 2e-3, 20_000),
+    )
+    patience: ClassVar[int] = 1
+    cycles_per_spin: ClassVar[int] = 2
 
     def __init__(self, form: ProductForm) -> None:
-        super().__init__(form, form.round_off)
-        self.form = form
         column, one, other = form.splits
         m = len(form.pairs)
         # Cycles of pairs are cheaper to find, and are most of those that matter.
-        self._separations = [OddCycleSeparation(form.n_spins, one[:m], other[:m], column[:m])]
+        separations = [OddCycleSeparation(form.n_spins, one[:m], other[:m], column[:m])]
         if len(column) > m:
-            self._separations.append(OddCycleSeparation(form.n_spins + m, one, other, column))
-
-    def rounded(self) -> Ints:
-        return self.form.rounded(self.solver.z)
-
-    def separate(self) -> Iterator[None]:
-        solver = self.solver
-        kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
-        effort = PRODUCT_EFFORTS[min(self._n_quiet, len(PRODUCT_EFFORTS) - 1)]
-        known, cut = solver.cuts.only(kept), self.form.cut_values(solver.z)
-        new = known.only(np.zeros(known.n, dtype=bool))
-        for separation in self._separations:
-            yield from separation.run(cut[: len(separation.first)], *effort)
-            found = separation.best(2 * self.form.n_spins)
-            new = self.form.cycles(found, separation.codes(found)).new(known)
-            if new.n:
-                break
-        self._n_quiet = 0 if new.n else self._n_quiet + 1
-        self.n_cuts += new.n
-        solver.replace_cuts(kept, new)
+            separations.append(OddCycleSeparation(form.n_spins + m, one, other, column))
+        super().__init__(form, separations)
 
     @property
     def is_decisive(self) -> bool:
@@ -241,11 +225,11 @@ class ProductPlanes(Planes):
 
     def tails_off(self, value: float) -> bool:
         """Return whether the last rounds have closed little of the gap, no cuts are left, or many spins are fixed."""
-        is_open = np.abs(self.solver.z[: self.form.n_spins]) < OPEN_SPIN
-        # whether a branch and bound would be hopeless
-        is_far = self.form.blocks.ptr[-1] > TREE_PLACES and float(np.mean(is_open)) > OPEN_SHARE
+        is_open = np.abs(self.solver.z[: self.form.n_spins]) < 0.9
+        # a branch and bound would be hopeless; rounds are better then
+        is_far = self.form.blocks.ptr[-1] > TREE_PLACES and float(np.mean(is_open)) > 0.1
         slow = super().tails_off(value) and not is_far
-        return slow or self._n_quiet > len(PRODUCT_EFFORTS) or self.is_decisive
+        return slow or self._n_quiet > len(self.efforts) or self.is_decisive
 
     @property
     def weight(self) -> Floats:
@@ -263,50 +247,31 @@ class ProductPlanes(Planes):
         return Products.of(self.form, solver.cuts.only(solver.y_cut > 0), solver.lower, solver.upper)
 
 
-# -- Cutting planes on the spin form of a compact program: odd cycles, and missing rows of pairs ----------------------
-
-SPIN_EFFORTS = (
-    SeparationEffort(0.05, 0.03, 0.05, sys.maxsize),
-    SeparationEffort(0.02, 0.005, 0.02, sys.maxsize),
-    SeparationEffort(2e-3, 1e-3, 2e-3, sys.maxsize),
-)
-"""The next effort follows after rounds in which one has found nothing new."""
+# -- Cutting planes on a compact program in spins: odd cycles, and missing rows of pairs ------------------------------
 
 
 class SpinPlanes(Planes):
     tail: ClassVar[tuple[int, float]] = (8, 0.8)
+    efforts: ClassVar[tuple[SeparationEffort, ...]] = (
+        SeparationEffort(0.05, 0.03, 0.05, sys.maxsize),
+        SeparationEffort(0.02, 0.005, 0.02, sys.maxsize),
+        SeparationEffort(2e-3, 1e-3, 2e-3, sys.maxsize),
+    )
+    patience: ClassVar[int] = 2
+    cycles_per_spin: ClassVar[int] = 1
 
     def __init__(self, compact: Compact) -> None:
         self.compact = compact
-        self.form = SpinForm.of(compact)
-        super().__init__(self.form, 4 * compact.program.round_off)
-        self._separation = OddCycleSeparation(compact.n, compact.first, compact.second)
+        separation = OddCycleSeparation(compact.n, compact.first, compact.second)
+        super().__init__(ProductForm.of_pairs(compact), [separation])
 
-    @property
-    def point(self) -> Floats:
-        """A nearly optimal point of the compact program after the last round."""
-        return self.form.columns(self.solver.z)
-
-    def rounded(self) -> Ints:
-        return self.compact.rounded(self.point)
-
-    def separate(self) -> Iterator[None]:
-        solver, form = self.solver, self.form
-        kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
-        known = solver.cuts.only(kept)
-        effort = SPIN_EFFORTS[min(self._n_quiet // QUIET, len(SPIN_EFFORTS) - 1)]
-        yield from self._separation.run(self.compact.cut_values(self.point), *effort)
-        cycles = self._separation.best(self.compact.n)
-        found = form.missing(solver.z, 2 * effort.violation).plus(form.cycles(cycles, self._separation.codes(cycles)))
-        new = found.new(known)
-        self._n_quiet = 0 if new.n else self._n_quiet + 1
-        self.n_cuts += new.n
-        solver.replace_cuts(kept, new)
+    def cut_values(self) -> Floats:
+        return self.compact.cut_values(self.compact.of_spins(self.solver.z))
 
     def strengthened(self) -> Program:
         """Return the compact program with the cuts of non-zero multiplier, and with the fixed variables."""
         solver, program, n = self.solver, self.compact.program, self.compact.n
-        rows = program.rows.plus(self.form.rows(solver.cuts.only(solver.y_cut > 0)))
+        rows = program.rows.plus(self.compact.rows_of_spins(solver.cuts.only(solver.y_cut > 0)))
         lower, upper = program.lower.copy(), program.upper.copy()
         lower[:n], upper[:n] = (1 + solver.lower[:n]) / 2, (1 + solver.upper[:n]) / 2
         return dataclasses.replace(program, lower=lower, upper=upper, rows=rows)
@@ -314,12 +279,7 @@ class SpinPlanes(Planes):
 
 # -- Cutting planes on the compact program: rounds of odd-cycle inequalities on its linear relaxation -----------------
 
-SIMPLEX_EFFORTS = ((1e-3, 1e-2), (1e-5, 1e-4))
-"""Minimum violation and surcharge per pair of a cycle; the second is tried if the first finds nothing."""
-
-MAX_AGE = 3  # rounds after which a cut that is not tight is removed
 TIGHT = 1e-6  # slack above which a row is not tight
-TAIL, TAIL_GAIN = 10, 0.9  # the rounds end when the last `TAIL` of them left more than this share of the gap
 
 
 class CuttingPlanes:
@@ -370,20 +330,23 @@ class CuttingPlanes:
         return lower.astype(np.int64) if np.all(lower == self.program.upper[: self.compact.n]) else None
 
     def tails_off(self, value: float) -> bool:
+        """Return whether the last ten rounds have closed little of the gap."""
         self._gaps.append(self.bound - value)
-        return len(self._gaps) > TAIL and self._gaps[-1] > TAIL_GAIN * self._gaps[-1 - TAIL]
+        return len(self._gaps) > 10 and self._gaps[-1] > 0.9 * self._gaps[-11]
 
     def separate(self) -> Iterator[None]:
         """Add violated inequalities, in steps of some milliseconds, and remove cuts that are no longer tight."""
         n_needed = self.program.rows.n
         loose = (self.rows.upper - self.rows.matrix @ self.point)[n_needed:] > TIGHT
         self._age = np.where(loose, self._age + 1, 0)
-        old = self._age >= MAX_AGE
+        # rounds after which a cut that is not tight is removed
+        old = self._age >= 3
         if old.any():
             self.relaxation.delete(n_needed + np.flatnonzero(old))
             self.rows = self.rows.only(np.concatenate([np.ones(n_needed, dtype=bool), ~old]))
             self._age = self._age[~old]
-        for violation, hop in SIMPLEX_EFFORTS:
+        # Minimum violation and surcharge per pair of a cycle; the second is tried if the first finds nothing
+        for violation, hop in ((1e-3, 1e-2), (1e-5, 1e-4)):
             missing = self.compact.missing(self.point, violation)
             yield from self._separation.run(self.compact.cut_values(self.point), violation, hop)
             cycles = self.compact.cycles(self._separation.best(self.compact.n))

@@ -10,22 +10,10 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.program.binary_program import (
-    FactorBlocks,
-    ProductForm,
-    SpinCuts,
-    SpinForm,
-    move_blocks,
-    project_blocks,
-)
+from mapmrf.engines.program.binary_program import FactorBlocks, ProductForm, SpinCuts, move_blocks, project_blocks
 from mapmrf.run import pace
 
 CHECK = 20  # iterations between checks of the step length
-FIRST_WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 10.0, 1e-3, 1e4  # initial primal weight, and its limits
-
-SUFFICIENT, NECESSARY, LONGEST = 0.2, 0.8, 0.36
-"""Restart conditions: the step length has fallen below the first share of that at the anchor, or below the second and
-grows again; or the share of all iterations since the anchor exceeds the third (Applegate et al. 2021)."""
 
 
 class IterationLimits(NamedTuple):
@@ -36,9 +24,9 @@ class IterationLimits(NamedTuple):
 
 
 class PrimalDual:
-    """Restarted primal-dual hybrid gradient with Halpern iteration, on the spin form with cuts."""
+    """Restarted primal-dual hybrid gradient with Halpern iteration, on a form in spins with cuts."""
 
-    def __init__(self, form: SpinForm | ProductForm) -> None:
+    def __init__(self, form: ProductForm) -> None:
         n, m = len(form.cost) - len(form.first), len(form.first)
         # form, cuts: the program in spins, and the rows in addition to those of its pairs
         self.form, self.cuts = form, SpinCuts.none()
@@ -50,7 +38,7 @@ class PrimalDual:
         self.n_iterations = 0
         self._pushed = np.zeros(n + m)
         self._sign = np.where(form.cost[n:] > 0, 1.0, -1.0)
-        self._weight = FIRST_WEIGHT
+        self._weight = 10.0
         degree = np.bincount(np.concatenate([form.first, form.second]), minlength=n)
         self._load = np.concatenate([2.0 * degree, np.full(m, 2.0)])
         inside = np.ones(len(form.blocks.column), dtype=bool)
@@ -89,8 +77,10 @@ class PrimalDual:
             done, turn = done + CHECK, turn + CHECK
             if done == CHECK:
                 first = at_anchor = before = length
-            enough = length <= SUFFICIENT * at_anchor or (length <= NECESSARY * at_anchor and length > before)
-            if turn > CHECK and (enough or turn >= max(LONGEST * self.n_iterations, 4 * CHECK)):
+            # Restart if the step length has fallen far below that at the anchor, or below it and grows again, or after
+            # a large share of all iterations (Applegate et al. 2021).
+            enough = length <= 0.2 * at_anchor or (length <= 0.8 * at_anchor and length > before)
+            if turn > CHECK and (enough or turn >= max(0.36 * self.n_iterations, 4 * CHECK)):
                 self._weigh(now, anchor)
                 bound, least = project(self._program, now, self._scratch.values)
                 if bound - 2 * least < limits.known:  # excludes all other states in any better labelling
@@ -125,7 +115,7 @@ class PrimalDual:
         dual = math.sqrt(pairs + cuts + blocks)
         if primal > 1e-9 and dual > 1e-9:
             weight = math.sqrt(self._weight * primal / dual)
-            self._weight = min(max(weight, LEAST_WEIGHT), MOST_WEIGHT)
+            self._weight = min(max(weight, 1e-3), 1e4)
 
     def _arrays(self) -> SpinProgram:
         form, cuts = self.form, self.cuts
@@ -139,7 +129,7 @@ class PrimalDual:
         )  # fmt: skip
 
 
-# -- Iterations of the primal-dual hybrid gradient on the spin form of a binary pairwise program ----------------------
+# -- Iterations of the primal-dual hybrid gradient on a binary program in spins ---------------------------------------
 # Maximise cost z over lower <= z <= upper and rows a z <= upper: spins s, one per variable, then their products d,
 # one per pair; all are -1 to 1. Every pair has two rows, sign d + s_i - sign s_j <= 1 and sign d - s_i + sign s_j
 # <= 1, where sign is that of its cost. The others are cuts, with entries 1 and -1.

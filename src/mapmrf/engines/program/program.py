@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 DUAL_TOL = 1e-9  # dual feasibility tolerance of branch and cut: possible error of a reduced cost, in the program's unit
 ROUND_OFF = 8 * float(np.finfo(float).eps)  # relative error that long sums over a program are allowed
-LARGEST_COST = 1e18  # costs of a program are at most this: HiGHS takes 1e20 for infinite
 
 
 @dataclass(frozen=True)
@@ -120,4 +119,5 @@ def cost_scale(typical: Floats, cost: Floats) -> float:
     sizes = np.abs(typical[typical != 0])
     if len(sizes) == 0:
         return 1.0
-    return max(float(np.median(sizes)), float(np.abs(cost).max()) / LARGEST_COST, float(np.finfo(np.float64).tiny))
+    # costs of a program are at most this: HiGHS takes 1e20 for infinite
+    return max(float(np.median(sizes)), float(np.abs(cost).max()) / 1e18, float(np.finfo(np.float64).tiny))

@@ -156,7 +156,6 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
 
 POLL = 0.05  # seconds to wait for a solver before its caller returns to the loop, or checks whether to stop
 PATIENCE = 1.0  # seconds that a solver has to hand over its point after an interrupt, and to stop when a run is closed
-CHECK_STOP = 0.5  # seconds after which a solver that waits for its turn checks whether it must stop
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,8 @@ class SolverReport:
             while self.left <= 0 and not self.must_stop():
                 self.waiting = True
                 self.changed.notify_all()
-                self.changed.wait(CHECK_STOP)
+                # seconds after which a solver that waits for its turn checks whether it must stop
+                self.changed.wait(0.5)
 
     def take_offer(self) -> Floats | None:
         """Return the point found elsewhere, if there is a new one."""
@@ -468,7 +468,6 @@ def _conclude_highs(highs: Any, report: SolverReport) -> None:
 # -- A proof of optimality without the tolerances of a solver: a small tree of relaxations with rigorous bounds -------
 
 WORK = 2_000_000  # maximum number of nodes times matrix entries: some seconds
-INTEGRAL = 1e-6  # distance from an integer below which a column is not branched on
 
 
 class Confirmation:
@@ -523,7 +522,8 @@ class Confirmation:
         whole = np.round(point[: node.n_integer])
         distance = np.abs(point[: node.n_integer] - whole)
         distance[node.lower[: node.n_integer] == node.upper[: node.n_integer]] = 0.0
-        if distance.max(initial=0.0) <= INTEGRAL:
+        # distance from an integer below which a column is not branched on
+        if distance.max(initial=0.0) <= 1e-6:
             return []
         at, sides = int(distance.argmax()), []
         for side in (1.0 - whole[at], whole[at]):

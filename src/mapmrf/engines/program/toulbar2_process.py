@@ -152,9 +152,6 @@ def parse(line: str) -> Toulbar2Message | None:
 
 # -- Integer costs of a problem for toulbar2, and the possible effect of their rounding -------------------------------
 
-COST_BITS = 50
-"""The sum of the largest costs is below 2 to this power: a double represents it, and toulbar2's limit is 2^58."""
-
 
 @dataclass(frozen=True)
 class WholeCosts:
@@ -174,8 +171,8 @@ class WholeCosts:
     penalties: Floats
 
     @classmethod
-    def of(cls, problem: Problem, bits: int = COST_BITS) -> WholeCosts:
-        """Return the finest costs whose sum is below 2^bits."""
+    def of(cls, problem: Problem, bits: int = 50) -> WholeCosts:
+        """Return the finest costs whose sum is below 2^bits: a double represents it, and toulbar2's limit is 2^58."""
         graph = problem.graph.expanded()
         uses = np.bincount(graph.table_of, minlength=graph.n_tables)
         unary, best_v, range_v = block_losses(graph.theta_v, graph.var_ptr)

@@ -36,13 +36,8 @@ from mapmrf.model.builders import FactorLists, one_shape_each
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
-PASSES = 10  # work limit, in passes over the model's tables from all of their variables
 LEAST_WORK, MOST_WORK = 1_000_000, 200_000_000
 """Limits on that work in table entries: some milliseconds, and some tenths of a second."""
-MOST_ROWS = 1 << 22  # maximum number of table entries around one variable for which its states are compared
-TIMES_MADE, LEAST_MADE, MOST_MADE = 4, 1 << 16, 1 << 25
-"""Table entries that elimination may create: this multiple of those of the model, and limits on that."""
-LEAST_SHARE = 1e-3  # minimum share of the states that must be removed for the reduced model to be built
 
 
 @dataclass(frozen=True)
@@ -113,7 +108,8 @@ class Reduction:
             self._kept = np.flatnonzero(~self._model.gone)
             self.feasible = not self._model.counters.infeasible
             n_gone = self._problem.n_states - int(self._model.n_alive[self._kept].sum())
-            self.worthwhile = n_gone > LEAST_SHARE * self._problem.n_states
+            # minimum share of the states that must be removed for the reduced model to be built
+            self.worthwhile = n_gone > 1e-3 * self._problem.n_states
         return bool(ended)
 
     def counts(self) -> ReductionCounts:
@@ -155,7 +151,8 @@ def _reducible(problem: Problem) -> ReducibleModel:
     n, n_factors, n_edges = problem.n_vars, problem.n_factors, problem.n_edges
     counters = blank(ReductionTally)
     once = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
-    counters.n_queued, counters.budget = n, min(max(PASSES * once, LEAST_WORK), MOST_WORK)
+    # work limit, in passes over the model's tables from all of their variables
+    counters.n_queued, counters.budget = n, min(max(10 * once, LEAST_WORK), MOST_WORK)
     counters.constant = graph.constant
     return ReducibleModel(
         var_ptr=graph.var_ptr.astype(np.int64),
@@ -194,7 +191,7 @@ def _log(problem: Problem) -> EliminationLog:
 
 def _room(problem: Problem) -> int:
     """Return the number of table entries that elimination may create."""
-    return min(max(TIMES_MADE * problem.n_configs, LEAST_MADE), MOST_MADE)
+    return min(max(4 * problem.n_configs, 1 << 16), 1 << 25)
 
 
 def _scratch(problem: Problem) -> tuple[ComparisonScratch, MessageScratch]:
@@ -203,7 +200,8 @@ def _scratch(problem: Problem) -> tuple[ComparisonScratch, MessageScratch]:
     entries = np.zeros(problem.n_vars)
     for batch in problem.batches:
         entries += batch.n_configs * np.bincount(batch.scope.ravel(), minlength=problem.n_vars)
-    rows, (row_at, width) = np.empty(int(min(entries.max(initial=0), MOST_ROWS))), np.empty((2, degree), dtype=np.int64)
+    # maximum number of table entries around one variable for which its states are compared
+    rows, (row_at, width) = np.empty(int(min(entries.max(initial=0), (1 << 22)))), np.empty((2, degree), dtype=np.int64)
     best, score = np.empty(int((problem.degree * card).max(initial=1))), np.empty(n_states)
     verdict, chosen, digit = (np.empty(size, dtype=np.int64) for size in (n_states, CANDIDATES, arity))
     comparison = ComparisonScratch(rows, row_at, width, best, score, verdict, chosen, digit)
@@ -270,8 +268,6 @@ def _tables(
 
 # Reduction of a model to a fixed point: remove states, fix variables, and eliminate those with a small message.
 
-WORK_PER_VARIABLE, WORK_PER_FACTOR = 20, 8  # cost of processing a variable, in table entries, if no table is read
-
 
 class MessageScratch(NamedTuple):
     digit: Ints  # (largest arity,): a configuration
@@ -299,7 +295,7 @@ def reduce_model(
         if counters.work + looked_at >= end:
             return False
         i = pop(model)
-        looked_at += WORK_PER_VARIABLE + WORK_PER_FACTOR * model.degree[i]
+        looked_at += 20 + 8 * model.degree[i]  # the cost of a variable, in table entries, if no table is read
         if model.gone[i]:
             continue
         before, first = model.n_alive[i], model.var_ptr[i]

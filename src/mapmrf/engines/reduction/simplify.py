@@ -24,8 +24,6 @@ from mapmrf.model.problem import Batch, Problem
 from mapmrf.run import pace
 from mapmrf.run.calls import check_awaited
 
-FEW = 0.05  # minimum share of easily removed variables for a binary model to be simplified
-
 
 @dataclass(frozen=True, eq=False)
 class Simplified:
@@ -121,12 +119,11 @@ def _is_stiff(problem: Problem) -> bool:
             least += np.bincount(batch.scope[:, k], low, problem.n_vars)
             most += np.bincount(batch.scope[:, k], high, problem.n_vars)
     easy = (problem.degree < 3) | (least >= 0.0) | (most <= 0.0)
-    return bool(np.mean(easy) < FEW)
+    # minimum share of easily removed variables for a binary model to be simplified
+    return bool(np.mean(easy) < 0.05)
 
 
 # -- Dual persistency: states that a dual bound excludes from all labellings as good as the incumbent -----------------
-
-BLOCK_ENTRIES = 1 << 20  # table entries processed at a time
 
 
 def excluded_states(problem: Problem, bounds: Floats, value: float) -> Bools:
@@ -164,7 +161,8 @@ def dual_bounds(problem: Problem, lam_e: Floats) -> Floats:
     lost_e = np.empty(problem.n_edge_states)
     total = graph.constant
     for batch in problem.batches:
-        step = max(1, BLOCK_ENTRIES // batch.n_configs)
+        # table entries processed at a time
+        step = max(1, (1 << 20) // batch.n_configs)
         for begin in range(0, batch.n, step):
             total += _factor_losses(problem, batch, slice(begin, min(begin + step, batch.n)), lam_e, lost_e)
     theta = graph.theta_v - np.bincount(problem.edge_state_at, weights=lam_e, minlength=problem.n_states)
@@ -196,11 +194,6 @@ def _factor_losses(problem: Problem, batch: Batch, rows: slice, lam_e: Floats, l
 # -- Connected components, and the exact solution of those that are cheap to eliminate --------------------------------
 
 
-MOST_ENTRIES = 2.0**20  # table entries of all eliminations together: some tens of milliseconds
-ONE_BY_ONE = 256
-"""Maximum number of components tried individually, which limits the overhead on models of very many components."""
-
-
 def components(problem: Problem) -> Ints:
     """Return the number of every variable's connected component, (n_vars,), ordered by first variable."""
     component = np.empty(problem.n_vars, dtype=np.int64)
@@ -219,7 +212,7 @@ def split(problem: Problem) -> list[tuple[Problem, Ints]]:
     return [(_restricted(problem, kept, constant), kept) for kept, constant in zip(members, constants, strict=True)]
 
 
-def solve_small(small: Simplified, entries: float = MOST_ENTRIES, one_by_one: int = ONE_BY_ONE) -> Simplified:
+def solve_small(small: Simplified, entries: float = 2.0**20, one_by_one: int = 256) -> Simplified:
     """Solve components by bucket elimination, with at most `entries` table entries in total.
 
     They are removed from the model: their optimum is added to the constant, and `lift` restores their labels. The
@@ -493,12 +486,6 @@ def drop_states(model: DropModel, lam: Floats, left: Bools, target: float) -> fl
 # -- Elimination of variables whose message is small, even if it has more variables than any factor before ------------
 
 
-MOST_FACTORS = 20_000  # maximum number of variables and factors: numpy takes some microseconds for each
-MOST_CONFIGS = 2_000_000  # maximum number of table entries over all factors: each factor gets its own table
-LARGEST = 256  # maximum number of entries of a message
-FEW_AROUND, TIMES = 7, 4  # a message of at most `FEW_AROUND` variables may have `TIMES` times as many entries
-
-
 class BoundedElimination:
     """Maximises out variables, the smallest message first, while messages have at most `largest` entries.
 
@@ -506,12 +493,14 @@ class BoundedElimination:
     merged into it. The model is then simplified again.
     """
 
-    def __init__(self, small: Simplified, largest: int = LARGEST) -> None:
+    def __init__(self, small: Simplified, largest: int = 256) -> None:
         problem = small.problem
         self._small, self.problem, self.largest = small, problem, largest
         self.heap: list[tuple[int, int]] = []
         self.logged: list[tuple[int, list[int], Ints]] = []
-        few = problem.n_vars + problem.n_factors <= MOST_FACTORS and problem.n_configs <= MOST_CONFIGS
+        # maximum number of variables and factors: numpy takes some microseconds for each
+        # maximum number of table entries over all factors: each factor gets its own table
+        few = problem.n_vars + problem.n_factors <= 20_000 and problem.n_configs <= 2_000_000
         if small.feasible and few:
             self._unpack()
 
@@ -530,9 +519,9 @@ class BoundedElimination:
     def advance(self, n: int) -> bool:
         """Eliminate some variables, smallest message first; True when no more can be eliminated."""
         heap = self.heap
-        while n > 0 and heap and heap[0][0] <= TIMES * self.largest:
+        while n > 0 and heap and heap[0][0] <= 4 * self.largest:
             size, i = heapq.heappop(heap)
-            if self.gone[i] or (size > self.largest and len(self.around[i]) > FEW_AROUND):
+            if self.gone[i] or (size > self.largest and len(self.around[i]) > 7):
                 continue
             now = self._size(i)
             if now > size:

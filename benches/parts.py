@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -32,19 +33,15 @@ from mapmrf.run.calls import wait_for_all  # noqa: E402
 from models import select  # noqa: E402
 
 PARTS = ("icm", "bp", "trws", "lslp", "chains", "tabu", "expansion")
-BEHIND = 0.1
-"""Percent by which `auto` may be behind."""
-LOADING = 0.01
-"""Seconds of loading kernels after which a run is repeated."""
+BEHIND = 0.1  # percent by which `auto` may be behind
+LOADING = 0.01  # seconds of loading kernels after which a run is repeated
 FILES = (
     "families", "wcsp", "other", "globals", "maxcut", "grids/20x20%2", "grids/40x40%2", "grids/80x80%2", "protein",
     "seg-2%10", "seg-21%2", "scene%4",
 )  # fmt: skip
 
-Values = dict[tuple[str, float], float]
-"""Values by method and mark; nan where a method does not take the model."""
-Row = list[tuple[float, str]]
-"""By how much `auto` is ahead at each mark, and of which method; of none where it has a proof."""
+Values = dict[tuple[str, float], float]  # by method and mark; nan where a method does not take the model
+Row = list[tuple[float, str]]  # by how much `auto` is ahead at each mark, and of which method; of none if proven
 
 
 class LoadingClock(CompileClock):
@@ -80,6 +77,9 @@ def solved(graph: mapmrf.FactorGraph, method: str, seconds: float) -> mapmrf.Res
         with LoadingClock() as clock:
             result = mapmrf.solve(graph, method, time_limit=seconds)
             wait_for_all()
+            for thread in threading.enumerate():
+                if thread.name == "mapmrf-solver":  # HiGHS or SCIP may still be at a linear program
+                    thread.join()
         if clock.seconds < LOADING:
             break
     return result

@@ -118,7 +118,7 @@ def test_without_proofs_only_the_search_goes_on() -> None:
 
 def test_a_model_of_many_states_takes_turns() -> None:
     graph = random_grid(12, 12, 5, coupling=2.0, seed=0)
-    result = mapmrf.solve(graph, "auto", max_iterations=160)
+    result = mapmrf.solve(graph, "auto", max_iterations=180)
     assert {"cuts", "branch and cut", "bp", "clusters", "branch", "restarts"} <= set(phases(result))
     assert result.value >= mapmrf.solve(graph, "lslp").value
     assert result.bound is not None and result.bound < mapmrf.solve(graph, "trws").bound
@@ -348,6 +348,7 @@ def test_stopping_while_a_solver_works_returns_the_best_so_far() -> None:
 def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither threads nor tables: they must not wait for Python to look for cycles."""
     monkeypatch.setattr(_admm, "PARALLEL_FROM", 1)
+    monkeypatch.setattr("mapmrf.methods.auto.portfolio.PROGRAM_WAITS", 0)
     graph = grid(24, 24, coupling=4.0, seed=3) if model == "binary" else random_grid(12, 12, 4, coupling=2.0, seed=1)
     made: list[weakref.ref[object]] = []
 

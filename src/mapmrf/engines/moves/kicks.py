@@ -20,6 +20,11 @@ PER_KICK = 30_000  # cost of a kick without its repair, in table entries
 CALM = 3  # passes over the whole model without a change before the kicks begin
 
 
+def largest_kick(n_vars: int) -> int:
+    """Variables of the largest kick of a whole model: a quarter of all, within limits."""
+    return min(100, max(10, n_vars // 4), max(1, n_vars))
+
+
 class SearchKicks:
     """Kicks repaired by flips of small sets or by chains of flips, on the table of gains."""
 

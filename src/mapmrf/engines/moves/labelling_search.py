@@ -15,7 +15,7 @@ from mapmrf.constraints.as_tables import Rewriting, rewrite
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent, ConstrainedIncumbent
 from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.engines.moves.constrained_search import ConstrainedSearch
-from mapmrf.engines.moves.kicks import SearchKicks
+from mapmrf.engines.moves.kicks import SearchKicks, largest_kick
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
@@ -27,8 +27,6 @@ CHAIN_LENGTH, COUNTED_LENGTH, CHAIN_ENTRIES = 20, 30, 2_000_000
 per step: some 10 ms."""
 MOST_STEPS, MOST_WAITING = 200, 6
 """Steps after which chains from a labelling give up, and how many labellings, the best ones, wait for them."""
-LEAST_KICKED, MOST_KICKED = 10, 100
-"""A kick randomises up to a quarter of the variables, within these limits."""
 KICK_ROUNDS, KICK_STEPS = 20, 50
 """Kicks end after so many for every variable, on average, and pause after so many steps."""
 MOST_ITEMS, MOST_ENTRIES = 20_000, 1 << 20
@@ -159,18 +157,15 @@ class LabellingSearch:
             self._chains.restart(labels if self.tables is None else self.tables.lift(labels))
 
     @property
-    def _kick_size(self) -> int:
-        return min(MOST_KICKED, max(LEAST_KICKED, self.problem.n_vars // 4), max(1, self.problem.n_vars))
-
-    @property
     def _most_kicks(self) -> int:
-        return KICK_ROUNDS * math.ceil(2 * self.problem.n_vars / (1 + self._kick_size))
+        return KICK_ROUNDS * math.ceil(2 * self.problem.n_vars / (1 + largest_kick(self.problem.n_vars)))
 
     def _kick(self) -> tuple[Ints, bool]:
         """Randomise small regions and repair them by chains."""
         assert self._chains is not None
         if self._kicks is None:
-            self._kicks = SearchKicks(self.problem, self._chains, self._kick_size, self.seed + self._drawn)
+            largest = largest_kick(self.problem.n_vars)
+            self._kicks = SearchKicks(self.problem, self._chains, largest, self.seed + self._drawn)
         if self.problem.n_vars > 0:
             self._kicks.run(CHAIN_ENTRIES, self._most_kicks, 0.0)
         self._kick_steps += 1

@@ -16,7 +16,7 @@ from mapmrf.engines.flow.cut_model import UNDECIDED, persistent_states, why_no_r
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
-from mapmrf.engines.moves.kicks import SearchKicks
+from mapmrf.engines.moves.kicks import SearchKicks, largest_kick
 from mapmrf.engines.reduction.simplify import Simplified, excluded_states, simplify_in_steps, solve_small
 from mapmrf.methods.auto.feasibility import TURN, FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers, dense_searchers, is_dense
@@ -45,6 +45,8 @@ LP_GAP = 0.01  # relative gap of the relaxation up to which LS-LP begins with it
 SEARCH_TURN, STARTS_FIRST = 5, 7
 """Iterations per turn of a search phase; and of the first turn of LS-LP after a long turn of a prover, enough for its
 first labellings."""
+
+PROGRAM_WAITS = 3  # cycles before the 0/1 program begins, where the gap is wide
 
 
 class Portfolio:
@@ -81,7 +83,10 @@ class Portfolio:
             yield shared.step("blocks")
         yield self.searched("blocks")
         if wide and shared.has_room_for(("chains",), shared.problem):
-            for _ in self.search.follow_chains():
+            best = shared.incumbent.labels
+            found = [] if is_dense(self.problem) else self.scouts.found  # dense models have tabu search
+            starts = [self.reduced.project(labels) for labels in found if not np.array_equal(labels, best)]
+            for _ in self.search.follow_chains(starts):
                 yield self.searched("chains")
         kicks = self.search.kicks(wide) if shared.has_room_for(("chains", "flips"), self.problem) else []
         kickers = [Phase(self.kick(make), SEARCH_TURN) for make in kicks]
@@ -98,6 +103,9 @@ class Portfolio:
             searchers = [*others, *kickers]
             for phase, first in zip(others, (STARTS_FIRST, SEARCH_TURN, 0, 0), strict=False):
                 phase.first, phase.skipped = first, 1
+            for phase in provers:
+                if phase.name == "cuts":  # a first relaxation of seconds, which such a gap makes useless
+                    phase.skipped = PROGRAM_WAITS
         if self.feasibility.is_needed:
             searchers.insert(0, Phase(self.feasibility.run(), TURN))
         self.race = Race(self, searchers, provers)
@@ -238,7 +246,7 @@ KICK_ENTRIES, IDLE_KICKS = 4_000_000, 50
 labelling."""
 
 FLIP_KICK, FLIP_DEPTH = 12, 2  # maximum number of variables of a kick, and of the sets that are flipped to repair it
-CHAIN_KICK, CHAIN_LENGTH = 100, 20  # maximum number of variables of a kick, and of the chains that repair it
+CHAIN_LENGTH = 20  # maximum number of variables of the chains that repair a kick
 MANY_VARIABLES = 2000  # number of variables from which kicks, which are quick, are worthwhile
 FEW = 4  # number of variables per table that counts as few
 STEP_CONFIGS = 2_000_000  # table entries processed per step of another method: a few milliseconds
@@ -308,14 +316,17 @@ class PoolSearch:
         self.crossover.fuse(self.pool[place], other, region)
         self.values[place] = self.problem.graph.value(self.pool[place])
 
-    def follow_chains(self) -> Iterator[None]:
-        """Improve the best labelling by chains of flips, until none helps."""
+    def follow_chains(self, others: list[Ints]) -> Iterator[None]:
+        """Improve the best labelling by chains of flips, until none helps; then others, which join the pool."""
         chains = ChainSearch(self.problem, CHAIN_LENGTH, 1, self.seed)
-        chains.restart(self.best)
-        while not chains.at_rest:
-            chains.run(KICK_ENTRIES)
-            self.learn(chains.labels())
-            yield
+        for k, labels in enumerate([self.best, *others]):
+            chains.restart(labels)
+            while not chains.at_rest:
+                chains.run(KICK_ENTRIES)
+                self.learn(chains.labels())
+                yield
+            if k > 0:
+                yield from self.add(chains.labels())
 
     def follow(self, method: Method) -> Iterator[Progress]:
         """Run a method to its end; each of its phases gives a starting point."""
@@ -378,7 +389,8 @@ class PoolSearch:
         problem, seed = self.problem, self.seed
 
         def by_chains() -> SearchKicks:
-            return SearchKicks(problem, ChainSearch(problem, CHAIN_LENGTH, 1, seed), CHAIN_KICK, seed)
+            chains = ChainSearch(problem, CHAIN_LENGTH, 1, seed)
+            return SearchKicks(problem, chains, largest_kick(problem.n_vars), seed)
 
         def by_flips() -> SearchKicks:
             return SearchKicks(problem, FlipSearch(problem, FLIP_DEPTH), FLIP_KICK, seed)

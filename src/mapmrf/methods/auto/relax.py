@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mapmrf.arrays import Ints
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
@@ -88,10 +89,10 @@ class RelaxationEnd:
 
 
 IDLE, IDLE_SHARE = 30, 2.0
-"""A scout with a feasible labelling rests after this many iterations without improvement, if they are also this many
-times those that it took to its best labelling."""
+"""A scout rests after this many iterations without improvement, if they are also this many times those that it took to
+its best labelling."""
 
-LOST_STEPS = 20  # steps per turn, some hundredths of a second or less each, of a scout without a feasible labelling
+LOST_STEPS = 20  # steps per turn, some hundredths of a second or less each, of a scout behind the best labelling known
 
 
 class Scout:
@@ -102,7 +103,9 @@ class Scout:
         self.steps: Steps = self._steps()  # its steps, to its end
         self._phase = Phase(self.steps, 1)
         self.over = False  # whether it has ended
-        self._value, self._iterations, self._useful = -math.inf, 0, 0
+        # labels, value: its best labelling
+        self.labels: Ints | None = None
+        self.value, self._iterations, self._useful = -math.inf, 0, 0
 
     def turn(self) -> Iterator[Progress]:
         """Take steps until it ends, or has gone long without improvement."""
@@ -112,7 +115,8 @@ class Scout:
             yield step
 
     def _is_hopeful(self, begun: int, n_steps: int) -> bool:
-        if self._value == -math.inf:
+        best = self.shared.incumbent.value
+        if self.value < best - self.shared.problem.graph.allowance or self.value == -math.inf:
             return n_steps < LOST_STEPS
         return self._iterations - max(begun, self._useful) < max(IDLE, IDLE_SHARE * self._useful)
 
@@ -126,8 +130,8 @@ class Scout:
                     self._iterations = step.iterations
                     if step.labels is not None:
                         value = shared.problem.graph.value(step.labels) if step.value is None else step.value
-                        if value > self._value:
-                            self._value, self._useful = value, step.iterations
+                        if value > self.value:
+                            self.labels, self.value, self._useful = step.labels.copy(), value, step.iterations
                     yield shared.take_over(step, method.name, method.name)
         self.over = True
 
@@ -141,9 +145,16 @@ class Scouts:
 
         self.beliefs, self.chains = Scout(BP(), shared, seed), Scout(Chains(), shared, seed)
 
+    @property
+    def found(self) -> list[Ints]:
+        """The best labelling of each of them from which chains may lead on."""
+        scouts = (self.beliefs,) if self.chains.over else (self.beliefs, self.chains)
+        return [scout.labels for scout in scouts if scout.labels is not None]
+
     def run(self) -> Iterator[Progress]:
-        yield from self.chains.turn()
-        yield from self.beliefs.turn()
+        """A turn of each, first of the one that is ahead."""
+        for scout in sorted((self.chains, self.beliefs), key=lambda scout: scout.value, reverse=True):
+            yield from scout.turn()
 
     def close(self) -> None:
         self.beliefs.steps.close()

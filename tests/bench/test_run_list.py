@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf import FactorGraph, OptionError
-from mapmrf.bench.run_list import MethodConfig, ModelRef, RunList, from_files, lattice, of_set, read_plan
-from mapmrf.datasets import entries, grid, lookalike, random_graph
+from mapmrf import OptionError
+from mapmrf.bench.run_list import MethodConfig, ModelRef, RunList, from_files, of_set, read_plan
+from mapmrf.datasets import entries, grid
 from refusals import refuses
 
 MODELS = [ModelRef("own", "a", "/x/a.uai"), ModelRef("own", "b", "/x/b.uai")]
@@ -102,46 +101,6 @@ PLAN = {"runs": [MethodConfig("icm")], "models": MODELS}
 )
 def test_an_impossible_plan_or_run_is_refused(make: Callable[[], object], message: str) -> None:
     refuses(OptionError, message, make)
-
-
-def test_grids_and_their_look_alikes_are_told_from_other_models() -> None:
-    assert lattice(grid(3, 5)) == (3, 5)
-    assert lattice(grid(5, 3)) == (5, 3)
-    assert lattice(grid(4, 4, wrap=True)) == (4, 4)
-    assert lattice(random_graph(12, 20, seed=1)) is None
-    assert lattice(random_graph(12, 20, arity=2, seed=1)) is None
-    assert lattice(lookalike("grids", 1)) == lattice(lookalike("grids", 2)) == (20, 20)
-    assert lattice(lookalike("seg-2", 1)) is None
-
-
-@pytest.mark.parametrize(("height", "width"), [(2, 2), (2, 5), (3, 3), (3, 7), (7, 3), (20, 20)])
-@pytest.mark.parametrize("wrap", [False, True])
-def test_grids_of_any_shape_are_recognised_whatever_the_order_of_their_pairs(height, width, wrap) -> None:
-    assert lattice(shuffled(grid(height, width, wrap=wrap))) == (height, width)
-
-
-def shuffled(graph: FactorGraph) -> FactorGraph:
-    random = np.random.default_rng(3)
-    pairs = [random.permutation(graph.scope_of(a)) for a in random.permutation(graph.n_factors)]
-    return FactorGraph.from_pairwise(np.zeros((graph.n_vars, 2)), pairs, np.zeros((2, 2)))
-
-
-def pairwise(n: int, pairs: list[tuple[int, int]]) -> FactorGraph:
-    return FactorGraph.from_pairwise(np.zeros((n, 2)), pairs, np.zeros((2, 2)))
-
-
-def test_what_is_nearly_a_grid_is_none() -> None:
-    chain = [(i, i + 1) for i in range(11)]
-    down = [(i, i + 4) for i in range(8)]
-    assert lattice(pairwise(12, chain)) is None
-    assert lattice(pairwise(12, chain + down)) is None  # rows that go on at the next one's beginning
-    assert lattice(pairwise(12, [(i, j) for i in range(12) for j in range(i)])) is None
-    rows = [(i, i + 1) for i in range(11) if i % 4 != 3]
-    assert lattice(pairwise(12, rows + down)) == (3, 4)
-    assert lattice(pairwise(12, rows + down[1:])) is None
-    diagonals = [(i, i + 5) for i in range(7) if i % 4 != 3]
-    assert lattice(pairwise(12, rows + down + diagonals)) == (3, 4)
-    assert lattice(pairwise(12, [*rows, *down, (0, 6)])) is None
 
 
 def test_a_file_that_is_not_the_catalogues_is_a_model_of_its_own(tmp_path, caplog) -> None:

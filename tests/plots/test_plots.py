@@ -263,11 +263,12 @@ def test_lattices_are_recognised(shape, diagonal):
     assert found == (shape if min(shape) >= 3 or not diagonal else None)
 
 
-@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (5, 5)])
-def test_tori_are_recognised(shape):
-    edges = lattice_edges(*shape, wrap=True)
-    assert plots.lattice_shape(pairwise(shape[0] * shape[1], edges)) == shape
-    assert plots.lattice_shape(grid(*shape, wrap=True)) == shape
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (5, 5), (2, 5), (3, 3), (3, 7), (7, 3)])
+def test_tori_are_recognised_whatever_the_order_of_their_pairs(shape):
+    random, edges = np.random.default_rng(3), lattice_edges(*shape, wrap=True)
+    mixed = [random.permutation(edges[k]) for k in random.permutation(len(edges))]
+    for graph in (pairwise(shape[0] * shape[1], mixed), grid(*shape, wrap=True), grid(*shape)):
+        assert plots.lattice_shape(graph) == shape
 
 
 def test_a_lattice_may_lack_some_pairs_or_have_larger_factors():

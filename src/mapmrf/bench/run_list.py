@@ -18,9 +18,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, cast
 
-import numpy as np
-
-from mapmrf.arrays import Ints
 from mapmrf.errors import OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
@@ -131,32 +128,6 @@ def from_graphs(graphs: Mapping[str, FactorGraph], folder: str | Path) -> list[M
         path.write_bytes(pickle.dumps(replace(graph), protocol=5))
         found.append(ModelRef("own", name, digest=_digest(path), pickled=str(path)))
     return found
-
-
-def lattice(graph: FactorGraph) -> tuple[int, int] | None:
-    """Rows and columns of a model whose pairs are those of a grid in reading order; None for any other."""
-    # There may also be pairs across opposite borders and along diagonals.
-    n = graph.n_vars
-    if graph.n_factors == 0 or not np.all(graph.arity == 2):
-        return None
-    pairs = np.sort(graph.scope.reshape(-1, 2), axis=1)
-    found = np.unique(pairs[:, 0] * n + pairs[:, 1])
-    widths = [int(step) for step in np.unique(found % n - found // n) if step > 1 and n % step == 0 and step < n]
-    return next(((n // width, width) for width in widths if _is_lattice(found, n // width, width)), None)
-
-
-def _is_lattice(found: Ints, height: int, width: int) -> bool:
-    """Return whether pairs, as first x n + second, include all those of a grid and only neighbours."""
-    at = np.arange(height * width).reshape(height, width)
-
-    def coded(first: Ints, second: Ints) -> Ints:
-        return (np.minimum(first, second) * at.size + np.maximum(first, second)).ravel()
-
-    needed = np.concatenate([coded(at[:, :-1], at[:, 1:]), coded(at[:-1], at[1:])])
-    across = [coded(at[:, 0], at[:, -1]), coded(at[0], at[-1])]
-    diagonal = [coded(at[:-1, :-1], at[1:, 1:]), coded(at[:-1, 1:], at[1:, :-1])]
-    allowed = np.concatenate([needed, *across, *diagonal])
-    return bool(np.isin(needed, found).all() and np.isin(found, allowed).all())
 
 
 # -- methods ----------------------------------------------------------------------------------------------------------

@@ -21,21 +21,18 @@ import mapmrf
 from mapmrf.arrays import Ints
 from mapmrf.bench.peers import prepare, solve_with
 from mapmrf.bench.records import Record, pack_labels, thin
-from mapmrf.bench.run_list import BenchTask, ModelRef, lattice
+from mapmrf.bench.run_list import BenchTask, ModelRef
 from mapmrf.compilation.process import EVENT
 from mapmrf.datasets.catalogue import model_statistics
 from mapmrf.errors import MapMRFError, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import describe
+from mapmrf.plots import lattice_shape
 from mapmrf.run.result import Result, Status, TracePoint
 
 BEGINS, PREPARES = "begins", "prepares"
 """Messages sent before the record of a run: its clock starts; something is compiled, and it will be repeated."""
 ATTEMPTS = 4  # maximum number of attempts at a run in which nothing is compiled
-FURTHER = 1.25
-"""Length of a preparing run in units of the time limit: a timed one may get a little further than the last."""
-LOADING, LEAST_LOADING = 0.02, 0.1
-"""Share of the time limit, and seconds, spent on loading kernels above which a run is repeated."""
 
 Tell = Callable[[str], None]  # takes the messages
 Callback = Callable[[TracePoint, Ints], bool | None]
@@ -83,7 +80,11 @@ class Runner:
         try:
             with _memory_limit(self.memory):
                 graph = self._graph(task.model)
-                record |= {**_model_fields(graph), "shape": lattice(graph), **self._warm_up(task, graph)}
+                # The columns of the paper's table of the sets, and the rows and columns of a map.
+                found = model_statistics(graph)
+                record |= {"n_vars": graph.n_vars, "n_factors": graph.n_factors, "n_edges": graph.n_edges}
+                record |= {name: getattr(found, name) for name in ("factor_size", "variable_states", "factor_states")}
+                record |= {"shape": lattice_shape(graph), **self._warm_up(task, graph)}
                 result, spent = _timed(task, graph, tell)
                 record |= _figures(result)
                 record["setup_time"] += spent
@@ -112,19 +113,6 @@ class Runner:
             _solve(task, graph, 0.0)
             self._warm.add(pair)
         return {**about, "setup_time": time.perf_counter() - began}
-
-
-def _model_fields(graph: FactorGraph) -> Record:
-    """The fields of a record that describe the model: the columns of the paper's table of the sets."""
-    found = model_statistics(graph)
-    return {
-        "n_vars": graph.n_vars,
-        "n_factors": graph.n_factors,
-        "n_edges": graph.n_edges,
-        "factor_size": found.factor_size,
-        "variable_states": found.variable_states,
-        "factor_states": found.factor_states,
-    }
 
 
 def _timed(task: BenchTask, graph: FactorGraph, tell: Tell) -> tuple[Result, float]:
@@ -225,10 +213,10 @@ def time_run(solve: Solve, time_limit: float, tell: Tell) -> tuple[Result, float
     """The result of a run in which nothing was compiled, and the seconds before it, which are set-up."""
     # A method of several phases compiles each when it gets there, so the warm-up does not compile everything. As soon
     # as something is compiled, the run ends, and another one, whose time without compiling is limited, compiles
-    # everything that a run of this length needs. A run that was cut short by loading many kernels is also repeated,
-    # once.
+    # everything that a run of this length, or a little longer, needs. A run that was cut short by loading many kernels
+    # is also repeated, once.
     spent, loaded = 0.0, False
-    long = max(LOADING * time_limit, LEAST_LOADING)
+    long = max(0.02 * time_limit, 0.1)
     for _ in range(ATTEMPTS):
         with Compilations(lambda: tell(PREPARES)) as compiled:
             tell(BEGINS)
@@ -239,14 +227,9 @@ def time_run(solve: Solve, time_limit: float, tell: Tell) -> tuple[Result, float
         loaded |= cut_short
         spent += result.runtime
         if compiled.n:
-            spent += _prepare(solve, FURTHER * time_limit)
+            with Compilations() as preparing:
+                spent += solve(None, lambda point, labels: point.time - preparing.seconds > 1.25 * time_limit).runtime
     raise MapMRFError(f"kernels were compiled in each of {ATTEMPTS} runs, so none could be timed")
-
-
-def _prepare(solve: Solve, end: float) -> float:
-    """Run until `end`, not counting compilation; return the total seconds."""
-    with Compilations() as compiled:
-        return solve(None, lambda point, labels: point.time - compiled.seconds > end).runtime
 
 
 # -- the machine ------------------------------------------------------------------------------------------------------

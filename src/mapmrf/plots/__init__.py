@@ -4,9 +4,8 @@ No window is opened and the global state of matplotlib is not changed, so this w
 safe for colour-blind readers, and lines also differ in their dashes for greyscale printing.
 """
 
-from mapmrf.plots._convergence import convergence, margins
 from mapmrf.plots._factor_graph import factor_graph
-from mapmrf.plots._kinds import compare, kinds
-from mapmrf.plots._label_map import label_map, lattice_shape
+from mapmrf.plots._maps import kinds, label_map, lattice_shape, margins
+from mapmrf.plots._runs import compare, convergence
 
 __all__ = ["compare", "convergence", "factor_graph", "kinds", "label_map", "lattice_shape", "margins"]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError
 from mapmrf.model.graph import FactorGraph
-from mapmrf.plots._label_map import lattice_shape, neighbours
+from mapmrf.plots._maps import lattice_shape, neighbours
 from mapmrf.plots.style import (
     INK,
     MOST_SQUARES,
@@ -28,16 +28,6 @@ from mapmrf.run.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-FULL_VARS, FULL_FACTORS, FULL_LATTICE = 150, 500, 400
-"""Largest model that is drawn with its factors; a lattice may be larger."""
-
-PRIMAL_VARS, PRIMAL_LATTICE, PRIMAL_PAIRS = 1000, 10_000, 25_000
-"""Variables, and pairs that share a factor, of the largest model that is drawn at all."""
-
-LONGEST_INSIDE = 3  # number of letters that fit into a circle
-ROOM = 1.5  # factor on the distance of circles if their names are below them
-SMALLEST_PRINT = 4.0  # font size below which a name is left out
 
 
 def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None, title: str = "") -> Figure:
@@ -68,27 +58,28 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     shape = lattice_shape(graph)
     if graph.n_vars == 0:
         raise GraphError("the model has no variables, nothing to draw")
-    most = PRIMAL_VARS if shape is None else PRIMAL_LATTICE
+    most = 1000 if shape is None else 10_000
     if graph.n_vars > most:
         what = "variables" if shape is None else "variables of a lattice"
         raise GraphError(f"the model has {graph.n_vars} variables, too many to draw: expected at most {most} {what}")
     pairs = len(neighbours(graph))
-    if shape is None and pairs > PRIMAL_PAIRS:
-        many = f"{pairs} pairs of variables share a factor"
-        raise GraphError(f"{many}, too many to draw: expected at most {PRIMAL_PAIRS}")
+    if shape is None and pairs > 25_000:
+        raise GraphError(f"{pairs} pairs of variables share a factor, too many to draw: expected at most 25000")
     texts = _texts(graph, chosen)
-    inside = max(map(len, texts)) <= LONGEST_INSIDE
-    room = 1.0 if inside else ROOM
-    in_full = graph.n_vars <= FULL_VARS and graph.n_factors <= FULL_FACTORS
-    if shape is not None:
-        in_full = graph.n_vars <= FULL_LATTICE
-    layout = factor_graph_layout(graph, shape, room) if in_full else primal_layout(graph, shape)
+    inside = max(map(len, texts)) <= 3  # letters that fit into a circle; longer names are below, and need more room
+    full = graph.n_vars <= 150 and graph.n_factors <= 500 if shape is None else graph.n_vars <= 400
+    layout = factor_graph_layout(graph, shape, 1.0 if inside else 1.5) if full else primal_layout(graph, shape)
     sheet = _sheet(layout)
-    heading(sheet.axes, title or _title(graph, isinstance(layout, FactorGraphLayout)))
+    parts = [] if full else [f"{graph.n_vars} variables; lines join those that share one of {graph.n_factors} factors"]
+    parts += [f"{graph.n_constraints} constraints are not drawn"] if graph.n_constraints else []
+    heading(sheet.axes, title or "; ".join(parts))
     _edges(sheet.axes, layout)
     if isinstance(layout, FactorGraphLayout):
-        _squares(sheet, graph, layout)
-    full = isinstance(layout, FactorGraphLayout)
+        hard = _hard(graph)
+        for where, colour in ((~hard, INK), (hard, VERMILION)):
+            place = layout.factors[where]
+            square: dict[str, Any] = {"s": (0.42 * sheet.unit) ** 2, "marker": "s", "color": colour, "linewidths": 0}
+            sheet.axes.scatter(*place.T, **square, zorder=2)
     size = (sheet.unit * (1.05 if full else 0.5)) ** 2
     faces: Any = "white" if full else INK
     if chosen is not None:
@@ -107,15 +98,6 @@ class _Sheet:
 
     axes: Any
     unit: float
-
-
-def _title(graph: FactorGraph, in_full: bool) -> str:
-    parts = []
-    if not in_full:
-        parts.append(f"{graph.n_vars} variables; lines join those that share one of {graph.n_factors} factors")
-    if graph.n_constraints:
-        parts.append(f"{graph.n_constraints} constraints are not drawn")
-    return "; ".join(parts)
 
 
 def _sheet(layout: PrimalLayout) -> _Sheet:
@@ -139,14 +121,6 @@ def _edges(axes: Any, layout: PrimalLayout) -> None:
         axes.add_collection(LineCollection(list(layout.stubs), linestyles=":", **style))
 
 
-def _squares(sheet: _Sheet, graph: FactorGraph, layout: FactorGraphLayout) -> None:
-    hard = _hard(graph)
-    size = (0.42 * sheet.unit) ** 2
-    for where, colour in ((~hard, INK), (hard, VERMILION)):
-        place = layout.factors[where]
-        sheet.axes.scatter(*place.T, s=size, marker="s", color=colour, linewidths=0, zorder=2)
-
-
 def _hard(graph: FactorGraph) -> Bools:
     before = np.concatenate([[0], np.cumsum(np.isneginf(graph.theta_t))])
     forbidden: Bools = np.diff(before[graph.table_ptr]) > 0
@@ -156,7 +130,7 @@ def _hard(graph: FactorGraph) -> Bools:
 def _names(sheet: _Sheet, texts: list[str], places: Floats, inks: list[str] | None, inside: bool) -> None:
     """Write names into the circles, or below them if they are long."""
     size = min(9.5, sheet.unit * (0.36 if inside else 0.3))
-    if size < SMALLEST_PRINT:
+    if size < 4.0:  # too small to be read
         return
     from matplotlib.patheffects import withStroke
 
@@ -217,8 +191,6 @@ def _legend(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Int
 
 
 SPACING = 2.0  # distance of two variables that share a factor
-EDGE = 1.2  # length of a line between a variable and its factor, if the model is not a lattice
-VARIABLE, FACTOR, DOT = 0.75, 0.42, 0.35  # space around a variable, a factor, and a variable of the primal graph
 
 
 @dataclass(frozen=True)
@@ -244,7 +216,7 @@ def primal_layout(graph: FactorGraph, shape: tuple[int, int] | None) -> PrimalLa
         places = _rows(shape)
         # Lines around a torus would cover the picture.
         return PrimalLayout(places, places[pairs[~_around(places[pairs])]])
-    places = node_layout(pairs, np.full(graph.n_vars, DOT), SPACING)
+    places = node_layout(pairs, np.full(graph.n_vars, 0.35), SPACING)
     return PrimalLayout(places, places[pairs])
 
 
@@ -276,9 +248,10 @@ def factor_graph_layout(graph: FactorGraph, shape: tuple[int, int] | None, room:
         return FactorGraphLayout(
             variables, np.concatenate([lines, inner]), factors, np.stack([first, first - out], axis=1)
         )
-    radius = np.repeat([room * VARIABLE, FACTOR], [graph.n_vars, graph.n_factors])
+    # Space around variables and factors, and the length of a line between them.
+    radius = np.repeat([room * 0.75, 0.42], [graph.n_vars, graph.n_factors])
     edges = np.stack([graph.scope, graph.n_vars + _owner(graph)], axis=1)
-    nodes = node_layout(edges, radius, room * EDGE)
+    nodes = node_layout(edges, radius, room * 1.2)
     variables, factors = nodes[: graph.n_vars], nodes[graph.n_vars :]
     return FactorGraphLayout(variables, _lines(graph, variables, factors), factors, np.zeros((0, 2, 2)))
 
@@ -315,22 +288,12 @@ def _lines(graph: FactorGraph, variables: Floats, factors: Floats) -> Floats:
 # -- Layout of a graph: components are laid out by networkx, without overlaps, and packed into rows -------------------
 
 
-LARGE = 200
-"""Number of nodes up to which distances follow those in the graph (Kamada-Kawai); beyond, springs are faster."""
-
-ROUNDS = 300
-
-APART = 1.5  # space between components
-
-NO_NETWORKX = "drawing a factor graph needs networkx: pip install 'mapmrf[plots]'"
-
-
 def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
     """Positions of the nodes, (n, 2): each component separately, the components in rows, largest first."""
     try:
         import networkx as nx
     except ImportError:
-        raise ImportError(NO_NETWORKX) from None
+        raise ImportError("drawing a factor graph needs networkx: pip install 'mapmrf[plots]'") from None
     n = len(radius)
     graph = nx.empty_graph(n)
     graph.add_edges_from(edges.tolist())
@@ -343,7 +306,7 @@ def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
         blocks.append((members, _turned(_parted(_spread(component, length), radius[members]))))
     # Pack components into rows such that the whole is about as wide as high.
     places = np.zeros((n, 2))
-    sizes = [np.ptp(part, axis=0) + APART for _, part in blocks]
+    sizes = [np.ptp(part, axis=0) + 1.5 for _, part in blocks]  # with some space between them
     width = max([1.3 * np.sqrt(sum(float(s.prod()) for s in sizes)), *(float(s[0]) for s in sizes)], default=0.0)
     x = y = tallest = 0.0
     for (members, part), size in zip(blocks, sizes, strict=True):
@@ -361,10 +324,9 @@ def _spread(graph: Any, length: float) -> Floats:
 
     if len(graph) == 1:
         return np.zeros((1, 2))
-    if len(graph) <= LARGE:
-        places = nx.kamada_kawai_layout(graph)
-    else:
-        places = nx.spring_layout(graph, seed=0, iterations=ROUNDS)
+    # Springs are faster on large graphs.
+    large = len(graph) > 200
+    places = nx.spring_layout(graph, seed=0, iterations=300) if large else nx.kamada_kawai_layout(graph)
     found = np.array([places[node] for node in graph])
     edges = np.array([(a, b) for a, b in nx.convert_node_labels_to_integers(graph).edges])
     typical = np.median(np.linalg.norm(found[edges[:, 0]] - found[edges[:, 1]], axis=1))
@@ -375,7 +337,7 @@ def _parted(places: Floats, radius: Floats) -> Floats:
     """Push overlapping nodes apart, a little at a time."""
     need = radius[:, None] + radius
     np.fill_diagonal(need, 0.0)
-    for _ in range(ROUNDS):
+    for _ in range(300):
         x, y = places.T
         found = np.asarray(np.hypot(x[:, None] - x, y[:, None] - y))
         lack = np.maximum(need - found, 0.0)

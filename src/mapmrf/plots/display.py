@@ -31,19 +31,13 @@ VALUE, BOUND = "#2b8cc4", "#d9722e"
 WIDTH, HEIGHT = 230.0, 60.0
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=*#"
 
-_BADGES = {
-    Status.OPTIMAL: "#1f8a4c",
-    Status.WITHIN_TOLERANCE: "#1f8a4c",
-    Status.INFEASIBLE: "#c0392b",
-    Status.INTERRUPTED: "#a86b00",
-}
-
 _INKS = {
-    Status.OPTIMAL: "green",
-    Status.WITHIN_TOLERANCE: "green",
-    Status.INFEASIBLE: "red",
-    Status.INTERRUPTED: "yellow",
+    Status.OPTIMAL: ("#1f8a4c", "green"),
+    Status.WITHIN_TOLERANCE: ("#1f8a4c", "green"),
+    Status.INFEASIBLE: ("#c0392b", "red"),
+    Status.INTERRUPTED: ("#a86b00", "yellow"),
 }
+"""Colours of a status, on a page and in a terminal."""
 
 # Inherited colours and half-transparent lines suit a light and a dark page alike.
 _BOX = "display:inline-block;max-width:100%;font-family:sans-serif;font-size:13px;line-height:1.45;color:inherit"
@@ -58,7 +52,7 @@ _RULED = "text-align:right;padding:1px 10px 1px 0;border:0;border-bottom:1px sol
 
 def result_html(result: Result) -> str:
     """A result as self-contained HTML: figures, a sparkline of the run, and collapsed options and trace."""
-    colour = _BADGES.get(result.status, "#5f6b73")
+    colour = _INKS.get(result.status, ("#5f6b73", ""))[0]
     badge = f"background:{colour};color:#fff;border-radius:3px;padding:0 0.5em;font-weight:400"
     head = f'<span>{_safe(result.method)}</span><span style="{badge}">{result.status.value.replace("_", " ")}</span>'
     inside = [
@@ -130,11 +124,14 @@ def _sparkline(result: Result) -> str:
         return ""
     frame = (min(places), max(places), *limits)
     lines = "".join(_polyline(xs, ys, name, frame) for name, (xs, ys) in curves.items() if ys)
+    inks = {"value": VALUE, "bound": BOUND}
+    keys = [f'<span style="color:{ink}">{name}</span>' for name, ink in inks.items() if curves[name][1]]
+    caption = f'<figcaption style="font-size:11px">{" and ".join(keys)} over {over}</figcaption>'
     said = f"value{' and bound' if curves['bound'][1] else ''} over {over}"
     box = f'viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" height="{HEIGHT:g}"'
     style = "display:block;overflow:hidden;border-bottom:1px solid rgba(128,128,128,.4)"
     svg = f'<svg {box} role="img" aria-label="{said}" style="{style}"><title>{said}</title>{lines}</svg>'
-    return f'<figure style="margin:0">{svg}{_caption(curves, over)}</figure>'
+    return f'<figure style="margin:0">{svg}{caption}</figure>'
 
 
 def _polyline(xs: Sequence[float], ys: Sequence[float], name: str, frame: tuple[float, float, float, float]) -> str:
@@ -154,12 +151,6 @@ def _polyline(xs: Sequence[float], ys: Sequence[float], name: str, frame: tuple[
     return f'<polyline fill="none" stroke-width="1.6" {look} points="{" ".join(kept)}"/>'
 
 
-def _caption(curves: Mapping[str, tuple[list[Any], list[Any]]], over: Over) -> str:
-    keys = [f'<span style="color:{VALUE}">value</span>'] if curves["value"][1] else []
-    keys += [f'<span style="color:{BOUND}">bound</span>'] if curves["bound"][1] else []
-    return f'<figcaption style="font-size:11px">{" and ".join(keys)} over {over}</figcaption>'
-
-
 # -- terminals -------------------------------------------------------------------------------------------------------
 
 
@@ -169,7 +160,7 @@ def result_rich(result: Result, *, ascii_only: bool = False) -> Iterator[Rendera
     course = _bars([point.value for point in result.trace], PLAIN_BARS if ascii_only else BARS)
     if course:
         rows.append(("course", course))
-    yield _panel(rows, result.method, {"log potential": "bold", "status": _INKS.get(result.status, "")})
+    yield _panel(rows, result.method, {"log potential": "bold", "status": _INKS.get(result.status, ("", ""))[1]})
 
 
 def graph_rich(graph: FactorGraph) -> RenderableType:
@@ -250,12 +241,6 @@ Run = Result | Sequence[TracePoint]
 
 Over = Literal["iterations", "seconds"]
 
-LATE, FEW = 0.25, 3
-"""A run of more than FEW points is drawn from its first point on if the first LATE of the axis is empty."""
-
-STRAY = 0.05
-"""Share of the points that may be outside the picture at either end, so that a bad start does not flatten the rest."""
-
 
 def points_of(run: Run) -> list[TracePoint]:
     """The points of a run; a result adds its final value and bound."""
@@ -299,7 +284,7 @@ def phases(points: Sequence[TracePoint], over: Over) -> list[tuple[str, float, f
     groups = [list(group) for _, group in groupby(points, key=lambda point: point.phase)]
     ends = [place_of(group[-1], over) for group in groups]
     first, last = (place_of(point, over) for point in (points[0], points[-1])) if points else (0.0, 0.0)
-    late = len(points) > FEW and LATE * last < first < last
+    late = len(points) > 3 and 0.25 * last < first < last  # the first quarter of the axis would be empty
     begins = [first if late else 0.0, *ends]
     return [(group[0].phase, begin, end) for group, begin, end in zip(groups, begins, ends, strict=False)]
 
@@ -310,7 +295,8 @@ def view(columns: Sequence[Sequence[float]]) -> tuple[float, float] | None:
     if not filled:
         return None
     ends = [numbers[-1] for numbers in filled]
-    low, high = np.quantile(np.concatenate(filled), [STRAY, 1 - STRAY])
+    # Some points may be outside of the picture, so that a bad start does not flatten the rest.
+    low, high = np.quantile(np.concatenate(filled), [0.05, 1 - 0.05])
     low, high = min(low, *ends), max(high, *ends)
     size = max(abs(low), abs(high))
     margin = max(0.06 * (high - low), 1e-9 * size) if high > low else max(1e-3, 0.01 * size)

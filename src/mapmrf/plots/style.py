@@ -19,9 +19,8 @@ BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "
 INK, MUTED = "#333333", "#777777"
 CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
 """Colours of curves, by Okabe and Ito: safe for colour-blind readers."""
-MOST_SQUARES = 12  # number of labels up to which there is a legend; beyond, a colour bar
-
 NO_MATPLOTLIB = "plots need matplotlib: pip install 'mapmrf[plots]'"
+MOST_SQUARES = 12  # number of labels up to which there is a legend; beyond, a colour bar
 
 Rgb = tuple[float, float, float]
 
@@ -97,9 +96,6 @@ def label_bar(axes: Any, count: int) -> None:
 
 
 Pixels = NDArray[np.uint8]  # a picture, (height, width, 3): red, green, blue
-LETTERS = 15  # font size of a caption in pixels
-
-CAPTION_INK = (60, 60, 60)
 
 # From dark to light in steps that also differ in hue, so that labels differ in print and for colour-blind readers.
 PALETTE = np.array(
@@ -121,13 +117,14 @@ def panels(pictures: Mapping[str, Pixels], *, scale: int = 4, margin: int = 16) 
     from PIL import Image, ImageDraw, ImageFont
 
     sizes = [(scale * picture.shape[1], scale * picture.shape[0]) for picture in pictures.values()]
-    top = margin + LETTERS + margin // 2
+    letters = 15  # font size of a caption in pixels
+    top = margin + letters + margin // 2
     width = margin + sum(wide + margin for wide, _ in sizes)
     sheet = Image.new("RGB", (width, top + max(tall for _, tall in sizes) + margin), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(LETTERS)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(letters)
     left = margin
     for (text, picture), size in zip(pictures.items(), sizes, strict=True):
-        draw.text((left + size[0] / 2, margin + LETTERS), text, font=font, fill=CAPTION_INK, anchor="ms")
+        draw.text((left + size[0] / 2, margin + letters), text, font=font, fill=(60, 60, 60), anchor="ms")
         sheet.paste(Image.fromarray(picture).resize(size, Image.Resampling.NEAREST), (left, top))
         left += size[0] + margin
     return np.asarray(sheet)

@@ -25,8 +25,6 @@ DIFFERS = " (not the catalogue's)"
 TARGETS = {"best known": TIE, "0.1 %": 1e-3, "1 %": 1e-2}
 """Targets by name: relative distances to the best known value that a run must reach."""
 TICK = 1e-3  # seconds below which times are considered equal
-INTERVAL = (0.1, 0.9)  # quantiles over the seeds between which the band of an anytime curve lies
-TIMES = 60  # points of an anytime curve
 Curve = list[tuple[float, float]]  # corners of a step function: from each time on, the value is the second number
 
 Figure = Callable[[Record], float | None]
@@ -83,7 +81,10 @@ def group(records: Iterable[Record]) -> list[Group]:
     for mine in groups.values():
         mine.models.sort(key=lambda model: (number_in(model[0]), model))
         mine.runs.sort(key=_run_order)
-    return sorted(groups.values(), key=lambda mine: (_set_order(mine.name), mine.name))
+    order = list(SETS)
+    known = {name: order.index(family(name)) for name in groups if family(name) in order}  # look-alikes come after all
+    places = {name: place + len(order) * (name != family(name)) for name, place in known.items()}
+    return sorted(groups.values(), key=lambda mine: (places.get(mine.name, 99), mine.name))
 
 
 def run_namer(records: Sequence[Record]) -> Callable[[Record], str]:
@@ -112,12 +113,6 @@ def _run_order(run: tuple[str, str]) -> tuple[int, str, str]:
 def number_in(index: str) -> int:
     """The number of an index such as M7; a large one for a model without index."""
     return int(index[1:]) if index[1:].isdigit() else 10**9
-
-
-def _set_order(which: str) -> int:
-    order = list(SETS)
-    name = family(which)
-    return order.index(name) + (len(order) if which != name else 0) if name in order else 99
 
 
 def family(which: str) -> str:
@@ -285,7 +280,7 @@ class Band:
     seeds: int
 
 
-def anytime(records: Sequence[Record], n: int = TIMES) -> Band | None:
+def anytime(records: Sequence[Record], n: int = 60) -> Band | None:
     """Median and interval over the seeds of the best value so far; it begins when every seed has a labelling."""
     # A run that has ended keeps its value. None if a run has no labelling of finite value.
     curves = [steps(record) for record in records]
@@ -296,7 +291,7 @@ def anytime(records: Sequence[Record], n: int = TIMES) -> Band | None:
     times = np.geomspace(max(begin, TICK), max(end, TICK), n)
     times[0], times[-1] = max(begin, TICK), max(end, TICK)  # exactly
     values = np.array([_at(curve, times) for curve in curves])
-    low, middle, high = np.quantile(values, [INTERVAL[0], 0.5, INTERVAL[1]], axis=0)
+    low, middle, high = np.quantile(values, [0.1, 0.5, 0.9], axis=0)
     return Band(times, low, middle, high, len(curves))
 
 

@@ -28,7 +28,6 @@ _TEXTS = {
 }  # fmt: skip
 
 TRACE_COLUMNS = ("time", "iterations", "value", "bound", "relaxed_value", "primal", "sphere", "rho", "phase")
-TRACE_POINTS = 120
 MAX_LABELS = 100_000  # number of variables up to which a record keeps the labelling
 
 
@@ -137,7 +136,7 @@ def _is_record(record: Record) -> bool:
     return right and isinstance(numbers(record.get("value", 0.0)), int | float)
 
 
-def thin(trace: Iterable[TracePoint], most: int = TRACE_POINTS) -> list[list[Any]]:
+def thin(trace: Iterable[TracePoint], most: int = 120) -> list[list[Any]]:
     """A trace as at most `most` rows of `TRACE_COLUMNS`: improvements, starts of phases, and some others."""
     points = list(trace)
     if len(points) > most:

@@ -21,11 +21,8 @@ from mapmrf.formats.files import write_bytes
 from mapmrf.plots.display import needed
 
 TEXT_WIDTH = 120  # characters per line if there is no terminal
-TEX_WIDTH, TEX_GAP, TEX_ROWS = 114.0, 1.3, 55
-"""Digits of ``\\scriptsize`` in 16 cm of text, a gap of 5 pt in digits, and lines per page."""
-NARROW = frozenset(".,:;()|!'il +-")
+TEX_ROWS = 55  # lines per page
 PAGES = (".html", ".htm")
-NAMED = 8  # number of tables listed in an error
 
 
 @dataclass(frozen=True)
@@ -210,7 +207,8 @@ _TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 def to_latex(table: Table) -> str:
     """One or several `table` environments with booktabs rules; the best of a row is bold, ranks are superscripts."""
-    pages = [page for piece in table.split(TEX_WIDTH, _tex_width, TEX_GAP) for page in _pages(piece)]
+    # 16 cm hold 114 digits of ``\scriptsize``, and a gap of 5 pt is 1.3 of them.
+    pages = [page for piece in table.split(114.0, _tex_width, 1.3) for page in _pages(piece)]
     return "\n\n".join(_tabular(page, note=table.note if page is pages[-1] else "") for page in pages)
 
 
@@ -262,7 +260,7 @@ def _tex_cell(cell: Cell) -> str:
 
 def _tex_width(cell: Cell) -> float:
     """Approximate width in digits: bold is wider, a superscript narrower."""
-    plain = sum(0.6 if c in NARROW else 1.0 for c in cell.text)
+    plain = sum(0.6 if c in ".,:;()|!'il +-" else 1.0 for c in cell.text)
     return plain * (1.1 if cell.best else 1.0) + (0.7 * len(str(cell.rank)) if cell.rank is not None else 0.0)
 
 
@@ -349,7 +347,7 @@ def choose(made: Sequence[Table], wanted: Sequence[str] | None) -> list[Table]:
     names = [table.name for table in made]
     for pattern in wanted or []:
         if not any(fnmatchcase(name, pattern) for name in names):
-            near = get_close_matches(pattern, names) or [*names[:NAMED], "..."]
+            near = get_close_matches(pattern, names) or [*names[:8], "..."]
             raise OptionError(f"tables: found {pattern!r}, expected one of {len(names)} such as {', '.join(near)}")
     return [table for table in made if not wanted or any(fnmatchcase(table.name, pattern) for pattern in wanted)]
 

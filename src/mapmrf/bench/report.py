@@ -50,10 +50,6 @@ from mapmrf.plots.style import CYCLE, MUTED, colours, encode, heading, literal, 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CURVES_PER_SET = 24  # number of models per set with curves on the page; the tables have all
-BAND_POINTS = 40  # points of the band over the seeds around an anytime curve
-MAPS_PER_SET = 8  # number of models per set that are drawn
-
 _WHY = {
     "seg-2": "superpixels: the files say which ones touch, not where their pixels are",
     "seg-21": "superpixels: the files say which ones touch, not where their pixels are",
@@ -66,10 +62,17 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
     groups, made = group(records), tables(records)
     data = {
         "runs": _runs(groups),
-        "sets": [_set(mine) for mine in groups],
+        "sets": [
+            # The tables have all models, the charts curves of the first ones of a set.
+            {"name": title(mine.name), "models": [_model(mine, *m, curves=k < 24) for k, m in enumerate(mine.models)]}
+            for mine in groups
+        ],
         "columns": TRACE_COLUMNS,
         "targets": list(TARGETS),
-        "curves": [_shares(some) for some in ([groups] if len(groups) > 1 else []) + [[mine] for mine in groups]],
+        "curves": [
+            [{"profile": profiles(some, x), "target": time_distributions(some, x)} for x in TARGETS.values()]
+            for some in ([groups] if len(groups) > 1 else []) + [[mine] for mine in groups]
+        ],
     }
     done = [record for record in records if record["outcome"] == "done"]
     proven = {(r["set"], r["model"]) for r in done if r["status"] in PROVEN}
@@ -82,10 +85,12 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
         (f"{100 * len(proven) / max(1, n_models):.0f} %", "of the models proven optimal by some run"),
         (f"{spent / 60:.0f} min" if spent >= 120 else f"{spent:.0f} s", "of solving"),
     ]
+    wrong = [model.removesuffix(DIFFERS) for mine in groups for _, model in mine.models if model.endswith(DIFFERS)]
+    differ = f"These files differ from the catalogue and are not compared with the paper: {', '.join(wrong)}"
     parts = {
         "heading": html.escape(heading),
         "lead": "".join(f"<div class=tile><b>{html.escape(big)}</b><span>{small}</span></div>" for big, small in tiles),
-        "warnings": _warnings(groups),
+        "warnings": f"<p class=warning>{html.escape(differ)}.</p>" if wrong else "",
         "overviews": "\n".join(to_html(table) for table in made if _is_overview(table)),
         "tables": "\n".join(_section(which, made) for which in ("", *(mine.name for mine in groups))),
         "maps": "\n".join(_maps(mine) for mine in groups),
@@ -145,18 +150,6 @@ def _runs(groups: Sequence[Group]) -> list[str]:
     return list(dict.fromkeys(run for mine in groups for _, run in mine.runs))
 
 
-def _shares(groups: Sequence[Group]) -> list[dict[str, Any]]:
-    return [
-        {"profile": profiles(groups, distance), "target": time_distributions(groups, distance)}
-        for distance in TARGETS.values()
-    ]
-
-
-def _set(mine: Group) -> dict[str, Any]:
-    models = [_model(mine, index, name, curves=k < CURVES_PER_SET) for k, (index, name) in enumerate(mine.models)]
-    return {"name": title(mine.name), "models": models}
-
-
 def _model(mine: Group, index: str, name: str, curves: bool) -> dict[str, Any]:
     best = mine.best.get(name)
     runs = {}
@@ -164,10 +157,10 @@ def _model(mine: Group, index: str, name: str, curves: bool) -> dict[str, Any]:
         value = mine.mean(name, run, figure("value"))
         if value is None:
             continue
-        first = mine.cells[name, run][0]
+        first, distance = mine.cells[name, run][0], loss(mine, name, run)
         runs[run] = {
             "value": value,
-            "loss": _shown(loss(mine, name, run)),
+            "loss": None if math.isinf(distance) else 0.0 if distance <= TIE else distance,
             "bound": mine.mean(name, run, figure("bound")),
             "seconds": mine.mean(name, run, seconds),
             "status": first["status"],
@@ -179,26 +172,10 @@ def _model(mine: Group, index: str, name: str, curves: bool) -> dict[str, Any]:
 
 def _band(records: Sequence[Record]) -> list[list[float]] | None:
     """Times, and median and interval of the values over several seeds; None for a single one."""
-    band = anytime(records, BAND_POINTS) if len(records) > 1 else None
+    band = anytime(records, 40) if len(records) > 1 else None
     if band is None:
         return None
     return [list(row) for row in np.column_stack([band.times, band.low, band.middle, band.high]).tolist()]
-
-
-def _shown(distance: float) -> float | None:
-    """A distance for a chart: 0 for ties, None if infinite."""
-    return None if math.isinf(distance) else 0.0 if distance <= TIE else distance
-
-
-# -- the top of the page ----------------------------------------------------------------------------------------------
-
-
-def _warnings(groups: Sequence[Group]) -> str:
-    wrong = [model.removesuffix(DIFFERS) for mine in groups for _, model in mine.models if model.endswith(DIFFERS)]
-    if not wrong:
-        return ""
-    named = html.escape(", ".join(wrong))
-    return f"<p class=warning>These files differ from the catalogue and are not compared with the paper: {named}.</p>"
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -251,7 +228,7 @@ def _machine(records: Sequence[Record]) -> str:
 def _maps(mine: Group) -> str:
     """Maps of the first grid models of a set, or a line that says why there are none."""
     drawable = [model for _, model in mine.models if _drawable(mine, model)]
-    shown = [_model_maps(mine, model) for model in drawable[:MAPS_PER_SET]]
+    shown = [_model_maps(mine, model) for model in drawable[:8]]
     name = html.escape(title(mine.name))
     if not shown:
         return f"<p class=note>{name}: no map, {html.escape(_reason(mine))}.</p>"
@@ -307,12 +284,7 @@ def _image(labels: Ints, count: int, shape: Sequence[int]) -> str:
 # -- Figures of a benchmark for papers: those of the page, drawn with matplotlib as vector graphics -------------------
 
 
-WIDTH, HEIGHT = 6.3, 3.6  # text width of a page in inches
-
-DASHES = ("-", "--", "-.", ":")
-
 FORMATS = ("svg", "pdf", "png", "eps")
-
 UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # no date: the same records give the same file
 PARTS = {"primal": "consistency", "sphere": "sphere", "rho": "penalty"}  # columns of a trace in a figure of convergence
 Style = Mapping[str, Mapping[str, Any]]  # line style of each run, the same in all figures
@@ -326,7 +298,11 @@ def write_figures(records: Sequence[Record], folder: str | Any, formats: Sequenc
     where = Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     written = []
-    with _settings():
+    new_figure(1, 1)  # a one-line error if matplotlib is missing
+    from matplotlib import rc_context
+
+    # Fixed ids, so that the same records give the same file, and fonts that publishers accept.
+    with rc_context({"svg.hashsalt": "mapmrf", "pdf.fonttype": 42, "ps.fonttype": 42}):
         for name, figure in figures(records):
             for form in formats:
                 path = where / f"{name}.{form}"
@@ -337,17 +313,10 @@ def write_figures(records: Sequence[Record], folder: str | Any, formats: Sequenc
     return written
 
 
-def _settings() -> Any:
-    """Fixed ids, so that the same records give the same file, and fonts that publishers accept."""
-    new_figure(1, 1)  # a one-line error if matplotlib is missing
-    from matplotlib import rc_context
-
-    return rc_context({"svg.hashsalt": "mapmrf", "pdf.fonttype": 42, "ps.fonttype": 42})
-
-
 def figures(records: Sequence[Record]) -> Iterator[tuple[str, Figure]]:
     groups = group(records)
-    style = _styles(dict.fromkeys(run for mine in groups for _, run in mine.runs))
+    looks = cycle({"color": tone, "linestyle": dash} for dash in ("-", "--", "-.", ":") for tone in CYCLE)
+    style = dict(zip(_runs(groups), looks, strict=False))
     pools = [("all", "All sets", groups)] if len(groups) > 1 else []
     pools += [(mine.name, title(mine.name), [mine]) for mine in groups]
     for name, what, some in pools:
@@ -355,11 +324,6 @@ def figures(records: Sequence[Record]) -> Iterator[tuple[str, Figure]]:
     for mine in groups:
         for _, model in mine.models:
             yield from _of_model(mine, model, style)
-
-
-def _styles(runs: Mapping[str, None]) -> Style:
-    tones, dashes = cycle(CYCLE), [dash for dash in DASHES for _ in CYCLE]
-    return {run: {"color": next(tones), "linestyle": dashes[k % len(dashes)]} for k, run in enumerate(runs)}
 
 
 def _of_pool(name: str, what: str, groups: Sequence[Group], style: Style) -> Iterator[tuple[str, Figure]]:
@@ -372,7 +336,10 @@ def _of_pool(name: str, what: str, groups: Sequence[Group], style: Style) -> Ite
         if curves := time_distributions(groups, distance):
             head = f"{what}: time to {text}"
             yield f"target-{_slug(name)}{suffix}", _curves(curves, style, head, "seconds", least=TICK)
-    losses = pool_losses(groups)
+    # Losses on all models that have a best known value; infinite where a run has no labelling.
+    problems = [(mine, model) for mine in groups for _, model in mine.models if model in mine.best]
+    losses = {run: [loss(mine, model, run) for mine, model in problems] for run in _runs(groups)}
+    losses = {run: some for run, some in losses.items() if any(map(math.isfinite, some))}
     if losses:
         curves = {run: accuracy_profile(some) for run, some in losses.items()}
         head = f"{what}: accuracy profile"
@@ -388,14 +355,6 @@ def _of_pool(name: str, what: str, groups: Sequence[Group], style: Style) -> Ite
         axes.set_yticks(range(len(losses)), [literal(run) for run in losses])
         axes.set_xlabel("relative distance to the best known value")
         yield f"loss-{_slug(name)}", figure
-
-
-def pool_losses(groups: Sequence[Group]) -> dict[str, list[float]]:
-    """Losses of every run on all models that have a best known value; infinite where a run has no labelling."""
-    runs = dict.fromkeys(run for mine in groups for _, run in mine.runs)
-    problems = [(mine, model) for mine in groups for _, model in mine.models if model in mine.best]
-    found = {run: [loss(mine, model, run) for mine, model in problems] for run in runs}
-    return {run: losses for run, losses in found.items() if any(map(math.isfinite, losses))}
 
 
 def _of_model(mine: Group, model: str, style: Style) -> Iterator[tuple[str, Figure]]:
@@ -433,8 +392,8 @@ def _slug(name: str) -> str:
 # -- drawing ----------------------------------------------------------------------------------------------------------
 
 
-def _empty(text: str, rows: float = HEIGHT) -> tuple[Figure, Any]:
-    figure = new_figure(WIDTH, rows)
+def _empty(text: str, height: float = 3.6) -> tuple[Figure, Any]:
+    figure = new_figure(6.3, height)  # the text width of a page, in inches
     axes = figure.add_subplot()
     plain_axes(axes)
     heading(axes, literal(text))

@@ -26,10 +26,6 @@ from mapmrf.bench.worker import BEGINS, PREPARES, machine, work
 from mapmrf.run.interrupts import Interrupts, blocked
 from mapmrf.run.progress import TerminalBar
 
-GRACE = 60.0
-"""Seconds beyond its time limit after which a run is killed: the last step and the report need some of them."""
-SETUP = 600.0  # seconds for reading the model and compiling the method, after which a run is killed
-
 Listener = Callable[[Record], None]
 
 
@@ -37,8 +33,8 @@ class RunLimits(NamedTuple):
     """Limits of a run besides its time limit, after which its process is killed."""
 
     memory: int = 0  # bytes, 0 for no limit
-    grace: float = GRACE
-    setup: float = SETUP
+    grace: float = 60.0  # seconds beyond the time limit: the last step and the report need some of them
+    setup: float = 600.0  # seconds for reading the model and compiling the method
 
 
 @dataclass(frozen=True)

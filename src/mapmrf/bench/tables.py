@@ -47,7 +47,6 @@ from mapmrf.datasets.catalogue import (
 
 FEWEST = 6
 """Number of models from which a difference can be significant at the 5 % level: with five, the smallest p is 1/16."""
-LEVEL = 0.05  # level below which a corrected p is marked
 
 SUMMARISED = ("seg-2", "seg-21", "scene")
 """Sets for which the paper reports mean and standard deviation instead of single models."""
@@ -191,7 +190,14 @@ def by_model(mine: Group, measure: str) -> Table:
             if run in printed:
                 row += [_ranked(number(paper, digits), theirs.get(method)), _difference(ours, paper, digits)]
         rows.append(row)
-    below = _mean_ranks(mine, printed) if with_ranks else None
+    below = None
+    if with_ranks:  # mean ranks, the paper's over the same models
+        ours_all = [ranks(mine, model) for _, model in mine.models]
+        theirs_all = [_paper_ranks(mine, model) for _, model in mine.models]
+        below = [Cell(), Cell("mean rank"), Cell()]
+        for method, run in mine.runs:
+            below.append(_mean_rank(ours_all, run))
+            below += [_mean_rank(theirs_all, method), Cell()] if run in printed else []
     note = "Ranks: among the runs by the labelling's value" + ("; the paper's by its own figures." if printed else ".")
     text = f"{title(mine.name)}: {name}"
     return Table(f"{mine.name}-{measure}", text, heads, rows, note if with_ranks else "", below)
@@ -213,17 +219,6 @@ def _ranked(cell: Cell, place: int | None) -> Cell:
 
 def _difference(ours: float | None, paper: float | None, digits: int) -> Cell:
     return number(None if ours is None or paper is None else ours - paper, digits, sign=True)
-
-
-def _mean_ranks(mine: Group, printed: set[str]) -> list[Cell]:
-    """The row below the log potentials: mean ranks, the paper's over the same models."""
-    ours = [ranks(mine, model) for _, model in mine.models]
-    theirs = [_paper_ranks(mine, model) for _, model in mine.models]
-    row = [Cell(), Cell("mean rank"), Cell()]
-    for method, run in mine.runs:
-        row.append(_mean_rank(ours, run))
-        row += [_mean_rank(theirs, method), Cell()] if run in printed else []
-    return row
 
 
 def _mean_rank(places: Sequence[dict[str, int]], name: str) -> Cell:
@@ -388,24 +383,23 @@ def holm(ps: Sequence[float]) -> list[float]:
 def comparisons(groups: Sequence[Group]) -> list[Comparison]:
     """All pairs of runs that share at least `FEWEST` models, the first one the better of the two."""
     runs = dict.fromkeys(run for mine in groups for _, run in mine.runs)
-    losses = {run: _losses(groups, run) for run in runs}
+    solved = [(mine, model) for mine in groups for _, model in mine.models]
+    losses = {
+        run: {(mine.name, model): loss(mine, model, run) for mine, model in solved if (model, run) in mine.cells}
+        for run in runs
+    }
     found = []
     for first, second in combinations(runs, 2):
         shared = [key for key in losses[first] if key in losses[second]]
-        if len(shared) >= FEWEST:
-            found.append(_compared(first, second, [_minus(losses[second][k], losses[first][k]) for k in shared]))
+        if len(shared) < FEWEST:
+            continue
+        gains = [_minus(losses[second][key], losses[first][key]) for key in shared]
+        better, worse, p = sum(x > 0 for x in gains), sum(x < 0 for x in gains), signed_rank(gains)
+        if worse > better:
+            first, second, better, worse = second, first, worse, better
+        found.append(Comparison(first, second, better, len(gains) - better - worse, worse, p))
     corrected = holm([one.p for one in found])
     return [replace(one, corrected=p) for one, p in zip(found, corrected, strict=True)]
-
-
-def _losses(groups: Sequence[Group], run: str) -> dict[tuple[str, str], float]:
-    """Loss of a run on each model that it has solved, the mean over the seeds."""
-    return {
-        (mine.name, model): loss(mine, model, run)
-        for mine in groups
-        for _, model in mine.models
-        if (model, run) in mine.cells
-    }
 
 
 def _minus(a: float, b: float) -> float:
@@ -415,15 +409,6 @@ def _minus(a: float, b: float) -> float:
     return 0.0 if abs(a - b) <= TIE else a - b
 
 
-def _compared(first: str, second: str, gains: Sequence[float]) -> Comparison:
-    """Gains of the first over the second, reversed if the second is better."""
-    better, worse = sum(x > 0 for x in gains), sum(x < 0 for x in gains)
-    p = signed_rank(gains)
-    if worse > better:
-        first, second, better, worse = second, first, worse, better
-    return Comparison(first, second, better, len(gains) - better - worse, worse, p)
-
-
 def significance(name: str, what: str, groups: Sequence[Group]) -> Table:
     """One row per pair of runs: Wilcoxon's signed-rank test; p below 5 % after correction is marked."""
     heads = [Column("run", key=True), Column("against", key=True)]
@@ -431,14 +416,13 @@ def significance(name: str, what: str, groups: Sequence[Group]) -> Table:
     rows = [
         [
             Cell(one.run), Cell(one.other), count(one.better), count(one.equal), count(one.worse),
-            _probability(one.p), replace(_probability(one.corrected), best=one.corrected < LEVEL),
+            _probability(one.p), replace(_probability(one.corrected), best=one.corrected < 0.05),
         ]
         for one in sorted(comparisons(groups), key=lambda one: one.p)
     ]  # fmt: skip
     note = (
         "Wilcoxon's signed-rank test, two-sided, on the relative losses of two runs over the models that both have "
-        f"solved; ties are left out. Pairs with at least {FEWEST} models. Marked: below {100 * LEVEL:g} % after Holm's "
-        "correction."
+        f"solved; ties are left out. Pairs with at least {FEWEST} models. Marked: below 5 % after Holm's correction."
     )
     return Table(f"{name}-wilcoxon", f"{what}: significance of differences", heads, rows, note)
 

@@ -14,9 +14,6 @@ from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "ortools", "ortools.sat.python"
-MAX_CONFIGS = 1_000_000
-WORKERS = 8  # parallel strategies, also on fewer cores: a single one skips the neighbourhood searches and finds little
-RESOLUTION = 2**24  # the largest log potential is scaled to this: larger integers slow the search down
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
@@ -24,12 +21,13 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
     from ortools.sat.python import cp_model
 
     n_configs = int(np.diff(graph.table_ptr)[graph.table_of].sum())
-    if n_configs > MAX_CONFIGS:
-        raise UnsupportedModel(f"cpsat supports at most {MAX_CONFIGS} configurations, this model has {n_configs}")
+    if n_configs > 1_000_000:
+        raise UnsupportedModel(f"cpsat supports at most 1000000 configurations, this model has {n_configs}")
     model = cp_model.CpModel()
     program = _CpsatModel(graph.expanded(), model)
     solver = cp_model.CpSolver()
-    solver.parameters.num_workers = WORKERS
+    # Parallel strategies, also on fewer cores: a single one skips the neighbourhood searches and finds little.
+    solver.parameters.num_workers = 8
     solver.parameters.random_seed = seed
     solver.parameters.max_time_in_seconds = max(0.01, seconds)
     seen: list[Found] = []
@@ -59,7 +57,7 @@ class _CpsatModel:
         self.graph = graph
         finite_v, finite_t = np.isfinite(graph.theta_v), np.isfinite(graph.theta_t)
         largest = max(np.abs(theta).max(initial=1e-300) for theta in (graph.theta_v[finite_v], graph.theta_t[finite_t]))
-        self.scale = RESOLUTION / float(largest)
+        self.scale = 2**24 / float(largest)  # larger integers slow the search down
         self.error = 0.5 * (graph.n_vars + 3 * graph.n_factors) / self.scale  # a pair of binary variables has 3 terms
         self.constant = graph.constant
         self.hint = segment_argmax(graph.theta_v, graph.var_ptr).tolist()

@@ -11,8 +11,6 @@ from mapmrf.bench.peers import Found, Ready, binary_pairs
 from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "dwave-samplers", "dwave.samplers"
-SWEEPS = 1000
-READS_BEFORE_LONGER = 10
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
@@ -31,7 +29,7 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
     sampler = SimulatedAnnealingSampler()
     yield Ready()
     end = time.perf_counter() + seconds
-    sweeps, reads = SWEEPS, 0
+    sweeps, reads = 1000, 0
     while True:
         sample = sampler.sample(
             bqm, num_reads=1, num_sweeps=sweeps, seed=seed + reads, interrupt_function=lambda: time.perf_counter() > end
@@ -39,5 +37,5 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
         order = np.argsort(np.asarray(list(sample.variables)))
         reads += 1
         yield Found(sample.record.sample[0][order].astype(np.int64), iterations=reads)
-        if reads % READS_BEFORE_LONGER == 0:
+        if reads % 10 == 0:
             sweeps *= 2

@@ -16,9 +16,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 
 PACKAGE, MODULE = "pgmax", "pgmax"
-ROUND = 20
-DAMPING = 0.5
-ROUNDS = 50  # maximum number of rounds: the limit of 1000 iterations that the paper gives belief propagation
+ROUND = 20  # iterations
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
@@ -32,9 +30,9 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
         advance, arrays = _inferer(graph)
         advance(arrays)
     yield Ready()
-    for number in range(1, ROUNDS + 1):
+    for iterations in range(ROUND, 1001, ROUND):  # the paper gives belief propagation 1000 iterations
         arrays, labels = advance(arrays)
-        yield Found(labels, iterations=number * ROUND, finished=number == ROUNDS)
+        yield Found(labels, iterations=iterations, finished=iterations == 1000)
 
 
 def _inferer(graph: FactorGraph) -> tuple[Callable[[Any], tuple[Any, Ints]], Any]:
@@ -67,7 +65,7 @@ def _inferer(graph: FactorGraph) -> tuple[Callable[[Any], tuple[Any, Ints]], Any
     theta_v = np.where(np.isfinite(graph.theta_v), graph.theta_v, low)
     unary = [theta_v[graph.var_ptr[mine][:, None] + np.arange(graph.card[mine[0]])] for mine in members]
     # PGMax compiles nothing itself: without this, every round would be traced and compiled again.
-    update = jax.jit(lambda arrays: belief.run(arrays, num_iters=ROUND, damping=DAMPING, temperature=0.0))
+    update = jax.jit(lambda arrays: belief.run(arrays, num_iters=ROUND, damping=0.5, temperature=0.0))
 
     def advance(arrays: Any) -> tuple[Any, Ints]:
         arrays = update(arrays)

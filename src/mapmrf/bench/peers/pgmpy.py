@@ -13,13 +13,12 @@ from mapmrf.errors import UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 
 PACKAGE, MODULE = "pgmpy", "pgmpy"
-MAX_EDGES = 1000  # it considers all pairs of edges first
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
     """Run one query; it has no time limit, so a long one is killed."""
-    if not np.all(graph.arity == 2) or graph.n_factors > MAX_EDGES:
-        raise UnsupportedModel(f"pgmpy's MPLP supports pairwise models, here of at most {MAX_EDGES} pairs")
+    if not np.all(graph.arity == 2) or graph.n_factors > 1000:  # it considers all pairs of edges first
+        raise UnsupportedModel("pgmpy's MPLP supports pairwise models, here of at most 1000 pairs")
     if not (np.isfinite(graph.theta_v).all() and np.isfinite(graph.theta_t).all()):
         raise UnsupportedModel("pgmpy's MPLP supports only finite potentials")
     with warnings.catch_warnings():

@@ -15,6 +15,7 @@ from mapmrf.errors import GraphError, OptionError
 from mapmrf.images.lattice import (
     Lattice,
     Offset,
+    check_weight,
     checked_mask,
     checked_offsets,
     checked_spacing,
@@ -201,8 +202,7 @@ class Neighbourhood(NamedTuple):
 
     def even(self, rule: ContrastRule, table: Floats) -> PairTerms:
         """One weight, divided by distance."""
-        if not 0 <= rule.weight < math.inf:
-            raise OptionError(f"weight is {rule.weight}, expected a finite number of at least 0")
+        check_weight(rule.weight)
         return self._by_offset([rule.weight / distance(offset, rule.spacing) for offset in self.offsets], table)
 
     def contrasted(self, rule: ContrastRule, image: Floats, table: Floats) -> PairTerms:
@@ -262,9 +262,6 @@ def _checked_weights(weight: ArrayLike, offset: Offset, shape: tuple[int, ...]) 
 # -- Assemble pairwise models without copies: unaries, one table for all pairs, weights, and label costs --------------
 
 
-CHUNK = 1 << 14  # variables whose unaries are gathered together
-
-
 @dataclass(frozen=True, eq=False)
 class UnaryTerms:
     """Unaries (..., L) as given by the user: their variables, whether they are costs, and the label costs."""
@@ -300,21 +297,20 @@ class UnaryTerms:
         n, n_labels = self.n_vars * self.n_labels, self.n_labels
         prices = np.zeros(0) if self.prices is None else self.prices
         theta = np.empty(n + 2 * len(prices))
-        self._gather(theta[:n].reshape(-1, n_labels))
+        rows = self.given.reshape(-1, n_labels)
+        where = None if self.mask is None else np.flatnonzero(self.mask)
+        chunk = 1 << 14  # variables whose unaries are gathered together
+        for at in range(0, self.n_vars, chunk):
+            some = rows[at : at + chunk] if where is None else rows[where[at : at + chunk]]
+            part = theta[at * n_labels : at * n_labels + some.size].reshape(-1, n_labels)
+            if self.costs:
+                np.subtract(0.0, some, out=part, dtype=np.float64)  # no -0.0
+            else:
+                part[...] = some
         if not theta[:n].max() < np.inf:  # nan as well
             check_entries(self.given, self.costs, "unary", f"{self.variable} and label", self.mask)
         theta[n::2], theta[n + 1 :: 2] = 0.0, 0.0 - prices
         return theta
-
-    def _gather(self, theta: Floats) -> None:
-        rows = self.given.reshape(-1, self.n_labels)
-        where = None if self.mask is None else np.flatnonzero(self.mask)
-        for at in range(0, len(theta), CHUNK):
-            some = rows[at : at + CHUNK] if where is None else rows[where[at : at + CHUNK]]
-            if self.costs:
-                np.subtract(0.0, some, out=theta[at : at + CHUNK], dtype=np.float64)  # no -0.0
-            else:
-                theta[at : at + CHUNK] = some
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,12 +91,32 @@ def checked_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> Bools | None
     """Which pixels are variables, None for all."""
     if mask is None:
         return None
-    array = np.asarray(mask)
-    if array.dtype != np.bool_ or array.shape != shape:
-        raise GraphError(f"mask is {array.dtype} of shape {array.shape}, expected bool of shape {shape}")
+    array = bools(mask, "mask", shape)
     if not array.any():
         raise GraphError("mask has no true pixel, expected at least one")
     return array
+
+
+def bools(values: ArrayLike, what: str, shape: tuple[int, ...]) -> Bools:
+    array = np.asarray(values)
+    if array.dtype != np.bool_ or array.shape != shape:
+        raise GraphError(f"{what} is {array.dtype} of shape {array.shape}, expected bool of shape {shape}")
+    return array
+
+
+def check_weight(weight: float) -> None:
+    if not 0 <= weight < math.inf:
+        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
+
+
+def check_truncation(truncation: float | None) -> None:
+    if truncation is not None and not truncation >= 0:
+        raise OptionError(f"truncation is {truncation}, expected a number of at least 0")
+
+
+def check_sigma(sigma: float | None) -> None:
+    if sigma is not None and not 0 < sigma < math.inf:
+        raise OptionError(f"sigma is {sigma}, expected a finite number above 0")
 
 
 def numbers(values: ArrayLike, what: str) -> Floats:

@@ -14,6 +14,9 @@ from mapmrf.errors import GraphError, OptionError
 from mapmrf.images.lattice import (
     Lattice,
     Offset,
+    check_sigma,
+    check_truncation,
+    check_weight,
     checked_mask,
     checked_spacing,
     distance,
@@ -55,8 +58,7 @@ def smoothness_table(
             what = "truncation" if truncation is not None else "values"
             raise OptionError(f"{what} has no meaning for potts, where all labels are equally far apart")
         return np.eye(n_labels) - 1.0
-    if truncation is not None and not truncation >= 0:
-        raise OptionError(f"truncation is {truncation}, expected a number of at least 0")
+    check_truncation(truncation)
     place = _label_values(values, n_labels)
     apart = ((place[:, None] - place) ** 2).sum(axis=-1)
     if smoothness == "linear":
@@ -103,9 +105,6 @@ def _label_values(values: ArrayLike | None, n_labels: int) -> Floats:
 
 
 # -- Contrast of neighbouring pixels: weights of pairs that let labels change at the edges of an image ----------------
-
-
-CHUNK = 1 << 15  # numbers that are subtracted together, to stay in the cache
 
 
 def contrast_weights(
@@ -175,10 +174,8 @@ class ContrastRule(NamedTuple):
 
     def weights(self, image: Floats, lattice: Lattice, offsets: Sequence[Offset]) -> Floats:
         """Weights of all pairs of a lattice with or without mask, flat, one offset after another."""
-        if not 0 <= self.weight < math.inf:
-            raise OptionError(f"weight is {self.weight}, expected a finite number of at least 0")
-        if self.sigma is not None and not 0 < self.sigma < math.inf:
-            raise OptionError(f"sigma is {self.sigma}, expected a finite number above 0")
+        check_weight(self.weight)
+        check_sigma(self.sigma)
         if not 0 <= self.floor <= 1:
             raise OptionError(f"floor is {self.floor}, expected a share from 0 to 1")
         flat = np.empty(sum(math.prod(pairs_at(lattice.shape, offset)) for offset in offsets))
@@ -246,7 +243,7 @@ def _differences2(image: Floats, offset: Offset, out: Floats) -> None:
     """Squared distance of the colours of all pairs at an offset."""
     first, second = pair_slices(offset)
     one, other = image[first], image[second]
-    rows = max(1, CHUNK // max(1, math.prod(one.shape[1:])))
+    rows = max(1, (1 << 15) // max(1, math.prod(one.shape[1:])))  # that are subtracted together, to stay in the cache
     for at in range(0, len(one), rows):
         apart = one[at : at + rows] - other[at : at + rows]
         apart *= apart

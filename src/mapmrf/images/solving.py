@@ -13,7 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.images.grids import checked_prices, grid_model, to_image
-from mapmrf.images.lattice import Lattice, Offset, checked_mask, checked_spacing, distance, neighbour_offsets, numbers
+from mapmrf.images.lattice import (
+    Lattice,
+    Offset,
+    bools,
+    check_weight,
+    checked_mask,
+    checked_spacing,
+    distance,
+    neighbour_offsets,
+    numbers,
+)
 from mapmrf.images.smoothness import channels_for, channels_last, contrast_weights, finite_inside
 from mapmrf.images.unaries import kmeans, unary_from_differences, unary_from_seeds, unary_from_stereo, without_data
 from mapmrf.model.checks import as_ints
@@ -130,11 +140,6 @@ def _with_use(pixels: Ints, n_labels: int) -> Ints:
 # -- Segmentation of an image or volume in one call: from scribbles, or by colour -------------------------------------
 
 
-SAMPLE = 50_000  # approximate number of pixels that are grouped by colour
-
-TINY = 1e-12
-
-
 def segment(
     image: ArrayLike,
     seeds: int | ArrayLike,
@@ -239,11 +244,11 @@ def _by_colour(pixels: Floats, inside: Bools | None, n_labels: int, seed: int) -
     known = pixels.reshape(-1, pixels.shape[-1]) if inside is None else pixels[inside]
     if not 2 <= n_labels <= len(known):
         raise OptionError(f"seeds is {n_labels}, expected scribbles, or a number of labels from 2 to {len(known)}")
-    sample = known[:: max(1, len(known) // SAMPLE)]
+    sample = known[:: max(1, len(known) // 50_000)]  # enough to group by colour
     centres = kmeans(sample, min(n_labels, len(sample)), seed=seed)
     unary = unary_from_differences(pixels, centres)
     nearest = unary.max(axis=-1) if inside is None else unary[inside].max(axis=-1)
-    unary *= pixels.shape[-1] / (2 * max(-float(nearest.mean()), TINY))
+    unary *= pixels.shape[-1] / (2 * max(-float(nearest.mean()), 1e-12))
     return unary, np.arange(len(centres))
 
 
@@ -266,9 +271,6 @@ def _states(marks: Ints, unmarked: int, inside: Bools | None) -> tuple[Ints, Int
 
 
 # -- Denoising and inpainting of an image or volume in one call -------------------------------------------------------
-
-
-MAD = 0.6745  # median of the absolute value of a normal variable of standard deviation 1
 
 
 def denoise(
@@ -327,7 +329,8 @@ def denoise(
     """
     pixels = np.moveaxis(channels_last(image, channel_axis), -1, 0)  # (C, H, W): channels are slices without pairs
     shape = pixels.shape[1:]
-    inside, lost = checked_mask(mask, shape), _checked_missing(missing, shape)
+    inside = checked_mask(mask, shape)
+    lost = np.zeros(shape, dtype=bool) if missing is None else bools(missing, "missing", shape)
     known = np.broadcast_to(True if inside is None else inside, shape) & ~lost
     if not known.any():
         raise GraphError("no pixel is known, expected some in the mask that are not missing")
@@ -336,8 +339,7 @@ def denoise(
     scale = _noise(data, known) if noise is None else noise
     if not 0 < scale < math.inf:
         raise OptionError(f"noise is {noise}, expected a finite number above 0")
-    if not 0 <= weight < math.inf:
-        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
+    check_weight(weight)
     unary = unary_from_differences(data, levels, weight=1 / (2 * scale**2))
     if missing is not None:
         unary = without_data(unary, np.broadcast_to(lost, data.shape))
@@ -353,13 +355,6 @@ def denoise(
     last = -1 if channel_axis is None else channel_axis
     back = [np.moveaxis(array, 0, last) if channel_axis is not None else array[0] for array in (clean, answer.labels)]
     return LabelledImage(back[0], back[1], answer.result)
-
-
-def _checked_missing(missing: ArrayLike | None, shape: tuple[int, ...]) -> Bools:
-    array = np.zeros(shape, dtype=bool) if missing is None else np.asarray(missing)
-    if array.dtype != np.bool_ or array.shape != shape:
-        raise GraphError(f"missing is {array.dtype} of shape {array.shape}, expected bool of shape {shape}")
-    return array
 
 
 def _grey_levels(values: int | ArrayLike, known: Floats) -> Floats:
@@ -382,7 +377,8 @@ def _noise(data: Floats, known: Bools) -> float:
     every = np.concatenate(apart)
     spread = float(np.ptp(data[:, known]))
     least = spread / 255 if spread > 0 else 1.0
-    return max(float(np.median(every)) / (MAD * math.sqrt(6)), least) if every.size else least
+    # 0.6745 is the median of the absolute value of a normal variable of standard deviation 1.
+    return max(float(np.median(every)) / (0.6745 * math.sqrt(6)), least) if every.size else least
 
 
 # -- Depth from two views in one call ---------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,7 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.images.grids import PairTerms, UnaryTerms, as_given, checked_prices
-from mapmrf.images.lattice import Lattice, checked_spacing, distance, neighbour_offsets, numbers, pair_slices, pairs_at
+from mapmrf.images.lattice import (
+    Lattice,
+    check_sigma,
+    check_weight,
+    checked_spacing,
+    distance,
+    neighbour_offsets,
+    numbers,
+    pair_slices,
+    pairs_at,
+)
 from mapmrf.images.smoothness import ContrastRule, base_table, channels_for, split_pairs
 from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph
@@ -180,8 +189,7 @@ def superpixel_model(
     [[0, 0, 1], [0, 0, 1]]
     """
     given, regions = _region_unaries(unary, segments)
-    if not 0 <= weight < math.inf:
-        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
+    check_weight(weight)
     n_labels = given.shape[1]
     table = base_table(smoothness, n_labels, truncation, values, costs)
     unaries = UnaryTerms(given, costs, "region", prices=checked_prices(label_costs, n_labels))
@@ -250,8 +258,7 @@ def _regions(segments: ArrayLike) -> Ints:
 
 def _by_means(touching: Adjacency, regions: Ints, image: Floats, sigma: float | None) -> Adjacency:
     """The borders, with their lengths weighted by the contrast of the regions' mean colours."""
-    if sigma is not None and not 0 < sigma < math.inf:
-        raise OptionError(f"sigma is {sigma}, expected a finite number above 0")
+    check_sigma(sigma)
     size = np.maximum(1, np.bincount(regions.ravel()))[:, None]
     mean = region_sums(image, regions) / size
     apart2 = ((mean[touching.pairs[:, 0]] - mean[touching.pairs[:, 1]]) ** 2).sum(axis=1)

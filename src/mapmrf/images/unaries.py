@@ -11,17 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints, row_sums
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.images.lattice import Lattice, checked_mask, numbers
+from mapmrf.images.lattice import Lattice, bools, check_truncation, check_weight, checked_mask, numbers
 from mapmrf.images.smoothness import channels_for, channels_last, finite_inside
 from mapmrf.model.checks import as_ints
 
 CHUNK = 1 << 16  # samples processed together, to bound the memory
-
-REGULAR = 1e-3  # regularisation added to the diagonal of a covariance, as a share of the samples' mean variance
-
-LEAST_SPREAD = 1e-3  # variance that `unary_from_seeds` adds to that of a colour, as a share of the image's
-
-SAMPLES_PER_COMPONENT = 5  # number of marked pixels that `unary_from_seeds` needs per Gaussian
 
 
 def kmeans(samples: ArrayLike, k: int, *, seed: int = 0, max_iterations: int = 100) -> Floats:
@@ -116,7 +110,8 @@ class GaussianMixture:
         """
         points = _samples(samples, components)
         k = min(components, len(np.unique(points[:CHUNK], axis=0)))
-        extra = max(REGULAR * float(points.var(axis=0).mean()), spread, 1e-15) * np.eye(points.shape[1])
+        # On the diagonal of a covariance, at least a thousandth of the samples' mean variance.
+        extra = max(1e-3 * float(points.var(axis=0).mean()), spread, 1e-15) * np.eye(points.shape[1])
         of = _nearest(points, kmeans(points, k, seed=seed))
         mixture = cls._from_shares(points, np.eye(k)[of], extra)
         before = -math.inf
@@ -212,13 +207,13 @@ def unary_from_seeds(
     if marks.min(initial=-1) < -1 or n_labels < 1:
         raise GraphError(f"seeds go from {marks.min()} to {marks.max()}, expected -1 for no mark and labels from 0 on")
     seen = pixels.reshape(-1, pixels.shape[-1]) if lattice.mask is None else pixels[lattice.mask]
-    spread = LEAST_SPREAD * float(seen.var(axis=0).mean())
+    spread = 1e-3 * float(seen.var(axis=0).mean())
     unary = np.zeros((*marks.shape, n_labels))
     for label in range(n_labels):
         mine = pixels[marks == label]
         if len(mine) == 0:
             raise GraphError(f"no pixel is marked with label {label}, expected some for each of 0 to {n_labels - 1}")
-        affordable = max(1, min(components, len(mine) // SAMPLES_PER_COMPONENT))
+        affordable = max(1, min(components, len(mine) // 5))
         mixture = GaussianMixture.fit(mine, affordable, spread=spread, seed=seed)
         if lattice.mask is None:
             unary[..., label] = mixture.log_density(pixels)
@@ -341,20 +336,23 @@ def unary_from_differences(
     pixels, looks = _with_channels(numbers(image, "image"), numbers(values, "values"), channel_axis)
     if difference not in get_args(Difference):
         raise OptionError(f"difference is {difference!r}, expected one of {', '.join(get_args(Difference))}")
-    if truncation is not None and not truncation >= 0:
-        raise OptionError(f"truncation is {truncation}, expected a number of at least 0")
-    if not 0 <= weight < math.inf:
-        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
+    check_truncation(truncation)
+    check_weight(weight)
     unary = np.empty((*pixels.shape[:-1], len(looks)))
     for k, look in enumerate(looks):
         apart = pixels - look
         apart = np.abs(apart, out=apart) if difference == "absolute" else np.multiply(apart, apart, out=apart)
         unary[..., k] = row_sums(apart)
+    return _log_potentials(unary, truncation, weight)
+
+
+def _log_potentials(costs: Floats, truncation: float | None, weight: float) -> Floats:
+    """Truncated and weighted, in place."""
     if truncation is not None:
-        np.minimum(unary, truncation, out=unary)
-    unary *= -weight
-    unary += 0.0  # no -0.0
-    return unary
+        np.minimum(costs, truncation, out=costs)
+    costs *= -weight
+    costs += 0.0  # no -0.0
+    return costs
 
 
 def without_data(unary: ArrayLike, missing: ArrayLike) -> Floats:
@@ -373,10 +371,7 @@ def without_data(unary: ArrayLike, missing: ArrayLike) -> Floats:
     [[[-1.0, -2.0], [0.0, 0.0]]]
     """
     result = np.array(numbers(unary, "unary"))
-    mask = np.asarray(missing)
-    if mask.dtype != np.bool_ or mask.shape != result.shape[:-1]:
-        raise GraphError(f"missing is {mask.dtype} of shape {mask.shape}, expected bool of shape {result.shape[:-1]}")
-    result[mask] = 0.0
+    result[bools(missing, "missing", result.shape[:-1])] = 0.0
     return result
 
 
@@ -400,10 +395,6 @@ def _with_channels(image: Floats, values: Floats, channel_axis: int) -> tuple[Fl
 
 
 Matching = Literal["absolute", "census"]
-
-MAX_CENSUS = 7  # widest window whose comparisons fit into 64 bits
-
-_BITS = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
 
 
 def unary_from_stereo(
@@ -457,33 +448,25 @@ def unary_from_stereo(
         window = 5 if matching == "census" else 1
     if matching not in get_args(Matching):
         raise OptionError(f"matching is {matching!r}, expected one of {', '.join(get_args(Matching))}")
+    _check_window(window, *((3, 7) if matching == "census" else (1, math.inf)))
+    check_truncation(truncation)
+    check_weight(weight)
     if matching == "census":
-        _check_window(window, 3, MAX_CENSUS)
-    else:
-        _check_window(window, 1, math.inf)
-    if truncation is not None and not truncation >= 0:
-        raise OptionError(f"truncation is {truncation}, expected a number of at least 0")
-    if not 0 <= weight < math.inf:
-        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
-    if matching == "census":
+        n_bits = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
         one_code, other_code = census(one.mean(axis=-1), window), census(other.mean(axis=-1), window)
     unary = np.empty((*one.shape[:2], len(steps)))
     for k, d in enumerate(steps.tolist()):
         width = one.shape[1] - d
         if matching == "census":
             differ = np.ascontiguousarray(one_code[:, d:] ^ other_code[:, :width])
-            n_bits = _BITS[differ.view(np.uint8)].reshape(*differ.shape, 8).sum(axis=-1, dtype=np.float64)
-            cost = np.asarray(n_bits / (window * window - 1))
+            count = n_bits[differ.view(np.uint8)].reshape(*differ.shape, 8).sum(axis=-1, dtype=np.float64)
+            cost = np.asarray(count / (window * window - 1))
         else:
             cost = _box_mean(np.abs(one[:, d:] - other[:, :width]).mean(axis=-1), window)
         unary[:, :d, k] = np.nan
         unary[:, d:, k] = cost
     unary[np.isnan(unary)] = np.nanmean(unary)
-    if truncation is not None:
-        np.minimum(unary, truncation, out=unary)
-    unary *= -weight
-    unary += 0.0  # no -0.0
-    return unary
+    return _log_potentials(unary, truncation, weight)
 
 
 def census(image: ArrayLike, window: int = 5) -> NDArray[np.uint64]:
@@ -502,7 +485,7 @@ def census(image: ArrayLike, window: int = 5) -> NDArray[np.uint64]:
     True
     """
     grey = _channels(image, -1)[..., 0]
-    _check_window(window, 3, MAX_CENSUS)
+    _check_window(window, 3, 7)  # the comparisons of which fit into 64 bits
     reach = window // 2
     padded = np.pad(grey, reach, mode="edge")
     code: NDArray[np.uint64] = np.zeros(grey.shape, dtype=np.uint64)

@@ -25,8 +25,6 @@ from mapmrf.learn.training import (
 from mapmrf.run import interrupts
 from mapmrf.run.result import Result, Status
 
-MOVES = 10  # number of moves of an example's part of the dual after inference, which takes much longer
-
 
 @dataclass(frozen=True)
 class StructuredSVM:
@@ -167,7 +165,7 @@ class BlockDual:
         example, fixed = self.examples[i], self.examples[i].model.graph
         loss = example.loss(found.labels) + fixed.value(found.labels) - fixed.value(example.truth)
         self.corners[i].add(-found.gradient / (lam * n), loss / n)
-        for _ in range(MOVES):
+        for _ in range(10):  # moves, which take much less time than inference
             along, more = self.corners[i].move(self.weights, lam)
             self.weights = self.weights + along
             self.linear += more

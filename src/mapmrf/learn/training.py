@@ -337,9 +337,5 @@ def infer(
     """
     if inference == QUICK:
         return solve_quickly(graph, initial=initial, time_limit=time_limit, seed=seed)
-    return solve(graph, method_of(inference), initial=initial, time_limit=time_limit, seed=seed)
-
-
-def method_of(inference: Inference) -> Method:
     name, options = inference if isinstance(inference, tuple) else (inference, {})
-    return make_method(name, dict(options))
+    return solve(graph, make_method(name, dict(options)), initial=initial, time_limit=time_limit, seed=seed)

@@ -206,7 +206,6 @@ def memory(task: Task, method: str, **options: Any) -> Record:
 
 def footprint(task: Task, method: str) -> Record:
     """Bytes of a solve beside the model, and the sizes of the model; in a fresh process, on Linux."""
-    mapmrf.solve(task.model.build(task.scale), method, time_limit=1.0)  # loads the kernels
     peak = footprints.peak_of_solve(task.graph, method, task.seconds)
     ratio = footprints.estimate(method, task.graph) / peak
     return {"peak": peak, "measured, MB": peak / 1e6, "ratio": ratio, **Sizes.of(task.graph)._asdict()}

@@ -63,7 +63,8 @@ def test_batches_refuse_a_bad_limit_before_anything_runs() -> None:
 def test_sizes_are_those_of_the_problem() -> None:
     graph = datasets.random_graph(40, 60, states=(1, 4), arity=(2, 4), hard=0.2, seed=3)
     problem, sizes = Problem.compile(graph), Sizes.of(graph)
-    assert sizes.edge_states == problem.n_edge_states
+    assert sizes.edge_states + 2 * sizes.binary_edges == problem.n_edge_states == sizes.few_edge_states
+    assert sizes.binary_edges == sum(2 * batch.n for batch in problem.batches if batch.shape == (2, 2))
     assert sizes.configs == problem.n_configs
     assert sizes.large_configs == sum(batch.n * batch.n_configs for batch in problem.batches if batch.arity > 2)
     assert sizes.hard_configs == sum(batch.n * batch.n_configs for batch in problem.batches if batch.hard)
@@ -93,27 +94,28 @@ from mapmrf import datasets
 models = (
     lambda f: datasets.grid(int(270 * f), int(270 * f), 1.0, seed=5),
     lambda f: generated.noise(int(130 * f), 12, random=np.random.default_rng(5)),
+    lambda f: generated.noise(int(350 * f), 20, "linear", random=np.random.default_rng(5)),
     lambda f: datasets.random_graph(int(20000 * f), int(40000 * f), (2, 3), (2, 4), seed=5),
     lambda f: datasets.random_graph(int(3000 * f), int(15000 * f), (8, 12), 2, seed=5),
 )
 for method in sys.argv[2:]:
     for make in models:
         graph = make(1.0)
-        mapmrf.solve(graph, method, max_iterations=1)  # loads the kernels, which are no part of the estimate
         print(method, footprints.peak_of_solve(graph, method, 60.0), mapmrf.methods()[method]().footprint(graph))
 """
 
 
 @pytest.mark.skipif(not LINUX, reason="peaks are read from /proc")
 @pytest.mark.parametrize("name", ["trws", "lslp"])
-def test_estimates_are_within_a_factor_of_three_of_measured_peaks(name: str) -> None:
+def test_estimates_are_within_a_factor_of_three_of_measured_peaks_and_of_two_above_on_pictures(name: str) -> None:
     """On models of other sizes, labels, degrees and arities than those that the rates were fitted to."""
     folder = str(Path(__file__).parents[2] / "benches")
     done = subprocess.run([sys.executable, "-c", MEASURED, folder, name], capture_output=True, text=True, check=True)
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert len(lines) == 4
-    for _, measured, estimated in lines:
-        assert float(measured) / 3 <= float(estimated) <= 3 * float(measured), done.stdout
+    assert len(lines) == 5
+    for k, (_, measured, estimated) in enumerate(lines):
+        most = 2 if k in (1, 2) else 3  # the second and third are pictures
+        assert float(measured) / 3 <= float(estimated) <= most * float(measured), done.stdout
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------

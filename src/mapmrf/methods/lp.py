@@ -89,7 +89,7 @@ class LP(Method):
         """Estimate the bytes of the program and of HiGHS, roughly: its basis factors grow during the run."""
         sizes = Sizes.of(graph)
         entries = float(np.diff(graph.table_ptr)[graph.table_of] @ graph.arity)
-        return PER_ROW * (sizes.edge_states + sizes.variables) + PER_ENTRY * entries + FIXED
+        return PER_ROW * (sizes.edge_states + 2 * sizes.binary_edges + sizes.variables) + PER_ENTRY * entries + FIXED
 
     def supports(self, problem: Problem) -> str | None:
         return highs_failure()

@@ -28,6 +28,7 @@ from mapmrf.methods.bp import BP
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
+from mapmrf.run.footprints import REPORTED
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
@@ -54,8 +55,6 @@ BY_PRESET: dict[str, tuple[Any, Any]] = {
 }
 """The options set by the presets."""
 
-MAX_KKT_STATES = 4_000_000
-"""Maximum number of edge states for which a run ends with the epsilon-KKT report."""
 MAX_RIDGE_CONFIGS = 64
 """Largest table for `sphere="factors"`, whose factor step is a dense quadratic program."""
 
@@ -364,5 +363,5 @@ class LSLP(LSLPOptions, Method):
             "sphere_weighted": weight * math.sqrt(found.sphere2),
             "integrality": found.integrality,
         }
-        small = engine.problem.n_edge_states <= MAX_KKT_STATES and engine.layout.counting is None
+        small = engine.problem.n_edge_states <= REPORTED and engine.layout.counting is None
         return details | kkt_residuals(engine) if kkt and small else details

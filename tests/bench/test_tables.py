@@ -1,8 +1,11 @@
-"""Tables from records: figures, ranks, and the paper's columns."""
+"""Tables from records: figures, ranks, times to a target and curves by hand, the paper's columns, and all forms."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+import re
 from itertools import product
 from typing import Any
 
@@ -10,9 +13,35 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata, wilcoxon
 
-from mapmrf.bench.groups import group, rank, ranks
-from mapmrf.bench.render import Table
-from mapmrf.bench.tables import Comparison, comparisons, holm, signed_rank, significance, tables
+from mapmrf.bench.groups import (
+    TARGETS,
+    accuracy_profile,
+    anytime,
+    distribution,
+    group,
+    median_time,
+    performance_profile,
+    profiles,
+    rank,
+    ranks,
+    steps,
+    target_of,
+    time_distributions,
+    time_to,
+)
+from mapmrf.bench.render import (
+    TEX_ROWS,
+    Cell,
+    Column,
+    Table,
+    all_tables,
+    number,
+    to_csv,
+    to_latex,
+    to_markdown,
+    to_text,
+)
+from mapmrf.bench.tables import Comparison, comparisons, holm, signed_rank, significance, tables, targets
 
 
 def record(model: str, run: str, value: float | None, *, which: str = "grids", **more: Any) -> dict[str, Any]:
@@ -271,3 +300,265 @@ def test_the_table_marks_what_is_significant_after_the_correction() -> None:
     assert not rows["a", "d"][-1].best
     assert [row[5].value for row in table.rows] == sorted(row[5].value for row in table.rows)
     assert significance("x", "x", group(records[:9])).rows == []
+
+
+# -- times to a target, and profiles ----------------------------------------------------------------------------------
+
+
+def traced(model: str, run: str, points: list[tuple[float, float]], seed: int = 0, **more: Any) -> dict[str, Any]:
+    """A run that reaches these values after these seconds, and ends a second later."""
+    about = {"key": f"{model}{run}{seed}", "set": "own", "model": model, "run": run, "method": run, "seed": seed}
+    trace = [[time, k, value, *[None] * 6] for k, (time, value) in enumerate(points)]
+    done = {"outcome": "done", "message": "", "time_limit": 60.0, "status": "converged", "iterations": 1}
+    return {**about, **done, "value": points[-1][1], "runtime": points[-1][0] + 1.0, "trace": trace, **more}
+
+
+def at(curve: list[tuple[float, float]], x: float) -> float:
+    """A step function at a place."""
+    return max((value for corner, value in curve if corner <= x), default=0.0)
+
+
+def test_the_profile_of_dolan_and_more() -> None:
+    """Three solvers on four problems; ratios a: 1 1 2 inf, b: 2 4 1 inf, c: inf 1 4 inf."""
+    times = {
+        "a": [1.0, 3.0, 4.0, math.inf],
+        "b": [2.0, 12.0, 2.0, math.inf],
+        "c": [math.inf, 3.0, 8.0, math.inf],
+    }
+    found = performance_profile(times)
+    assert found == {
+        "a": [(1.0, 0.5), (2.0, 0.75)],
+        "b": [(1.0, 0.25), (2.0, 0.5), (4.0, 0.75)],
+        "c": [(1.0, 0.25), (4.0, 0.5)],
+    }
+    assert [at(found["b"], tau) for tau in (1, 1.99, 2, 100)] == [0.25, 0.25, 0.5, 0.75]
+
+
+def test_a_profile_is_the_definition_on_random_times() -> None:
+    random = np.random.default_rng(3)
+    table = np.where(random.random((4, 30)) < 0.2, math.inf, random.lognormal(size=(4, 30)))
+    found = performance_profile({str(k): list(row) for k, row in enumerate(table)})
+    best = table.min(axis=0)
+    for k, row in enumerate(table):
+        for tau in (1.0, 1.3, 2.0, 7.0, 1e6):
+            share = np.mean([math.isfinite(t) and t <= tau * b for t, b in zip(row, best, strict=True)])
+            assert at(found[str(k)], tau) == pytest.approx(share)
+
+
+def test_times_below_a_tick_are_not_told_apart_and_nobody_divides_by_nothing() -> None:
+    assert performance_profile({"a": [0.0], "b": [0.0005]}) == {"a": [(1.0, 1.0)], "b": [(1.0, 1.0)]}
+    assert performance_profile({"a": [math.inf], "b": [math.inf]}) == {"a": [(1.0, 0.0)], "b": [(1.0, 0.0)]}
+    assert performance_profile({"a": [], "b": []}) == {"a": [(1.0, 0.0)], "b": [(1.0, 0.0)]}
+
+
+def test_the_time_to_a_target_is_that_of_the_first_point_or_of_the_end() -> None:
+    run = traced("m", "r", [(0.5, -10.0), (1.0, -10.0), (2.0, -4.0)], value=-3.0)
+    assert steps(run) == [(0.5, -10.0), (2.0, -4.0), (3.0, -3.0)]
+    assert [time_to(run, target) for target in (-20.0, -10.0, -9.9, -4.0, -3.0, -2.0)] == [
+        0.5, 0.5, 2.0, 2.0, 3.0, math.inf
+    ]  # fmt: skip
+    nothing = traced("m", "r", [(1.0, -math.inf)])
+    assert steps(nothing) == [] and time_to(nothing, -1e9) == math.inf
+    assert steps({"runtime": 2.0, "value": 1.0}) == [(2.0, 1.0)]  # no trace at all
+
+
+def test_targets_are_below_the_best_for_either_sign() -> None:
+    assert target_of(200.0, 0.01) == 198.0 and target_of(-200.0, 0.01) == -202.0
+    assert target_of(0.5, 0.01) == 0.49  # relative to at least one
+    assert TARGETS["1 %"] == 0.01
+
+
+TRACED = [
+    traced("a", "fast", [(1.0, 90.0), (2.0, 100.0)]),
+    traced("a", "slow", [(4.0, 99.5), (8.0, 100.0)]),
+    traced("b", "fast", [(1.0, 50.0)]),
+    traced("b", "slow", [(6.0, 50.0)]),
+    traced("b", "fast", [(3.0, 50.0)], seed=1),
+    traced("b", "slow", [(6.0, 40.0)], seed=1),
+    traced("c", "fast", [(1.0, 10.0)]),
+    {**traced("c", "slow", [(1.0, 0.0)]), "outcome": "crash"},
+]
+
+
+def test_profiles_of_records_use_medians_over_seeds_and_count_what_failed() -> None:
+    """To the best: fast 2, (1, 3) -> 2, 1; slow 8, (6, inf) -> inf, crashed. Within 1 %: slow 4 on a."""
+    groups = group(TRACED)
+    assert profiles(groups, TARGETS["best known"]) == {
+        "fast": [(1.0, 1.0)],
+        "slow": [(1.0, 0.0), (4.0, pytest.approx(1 / 3))],
+    }
+    assert profiles(groups, 0.01)["slow"] == [(1.0, 0.0), (2.0, pytest.approx(1 / 3))]
+    assert profiles(group(TRACED[:1]), 0.01) == {}  # nobody to compare with
+
+
+def test_times_to_target_are_a_distribution_over_models_and_seeds() -> None:
+    groups = group(TRACED)
+    found = time_distributions(groups, TARGETS["best known"])
+    assert found["fast"] == [(1.0, 0.5), (2.0, 0.75), (3.0, 1.0)]
+    assert found["slow"] == [(6.0, 0.25), (8.0, 0.5)]  # of a, twice b, and c, on which it crashed
+
+
+def test_the_table_of_targets_is_by_hand() -> None:
+    table = targets("own", "Own models", group(TRACED))
+    rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
+    # fast: a in 2 s, b in 1 s and 3 s, c in 1 s; slow: a in 8 s (4 s within 1 %), b in 6 s and never
+    assert rows == {
+        "fast": ["100.0", "1.500", "100.0", "1.500", "100.0", "1.500"],
+        "slow": ["66.7", "8.000", "66.7", "8.000", "66.7", "6.000"],
+    }
+    assert [column.full for column in table.columns][:3] == ["run", "best known reached %", "best known median s"]
+
+
+def test_medians_and_distributions_count_the_infinite() -> None:
+    assert median_time([3.0, 1.0]) == 2.0
+    assert median_time([3.0, 1.0, math.inf, math.inf]) == math.inf
+    assert distribution([]) == []
+    assert distribution([math.inf, math.inf]) == []
+    assert distribution([3.0, 1.0, math.inf, 3.0]) == [(1.0, 0.25), (3.0, 0.75)]
+
+
+def test_the_accuracy_profile_begins_at_a_tie_and_ends_at_all_of_the_value() -> None:
+    assert accuracy_profile([0.0, 1e-7, 0.2, 3.0]) == [(1e-6, 0.5), (0.2, 0.75)]
+    assert accuracy_profile([0.2, math.inf]) == [(1e-6, 0.0), (0.2, 0.5)]
+
+
+# -- anytime curves ---------------------------------------------------------------------------------------------------
+
+
+def test_bands_are_quantiles_of_the_values_at_a_time() -> None:
+    runs = [traced("m", "r", [(1.0, 10.0 * k), (4.0, 100.0)], seed=k) for k in range(1, 6)]
+    band = anytime(runs, n=3)
+    assert band is not None and band.seeds == 5
+    np.testing.assert_allclose(band.times, [1.0, math.sqrt(5.0), 5.0])
+    np.testing.assert_allclose(band.middle, [30.0, 30.0, 100.0])
+    np.testing.assert_allclose(band.low, [14.0, 14.0, 100.0])  # linear between 10 and 20
+    np.testing.assert_allclose(band.high, [46.0, 46.0, 100.0])
+
+
+def test_a_band_begins_when_every_seed_has_a_labelling_and_ended_runs_keep_their_value() -> None:
+    late = traced("m", "r", [(2.0, 1.0), (9.0, 7.0)])
+    early = traced("m", "r", [(0.5, 3.0)], seed=1)
+    band = anytime([late, early], n=2)
+    assert band is not None
+    assert band.times.tolist() == [2.0, 10.0]
+    np.testing.assert_allclose(band.middle, [2.0, 5.0])
+    assert (np.diff(band.low) >= 0).all() and (band.low <= band.middle).all() and (band.middle <= band.high).all()
+
+
+def test_no_band_without_a_finite_value() -> None:
+    assert anytime([]) is None
+    assert anytime([traced("m", "r", [(1.0, 2.0)]), traced("m", "r", [(1.0, -math.inf)], seed=1)]) is None
+
+
+# -- forms: aligned, escaped, marked, and split where they are too wide -----------------------------------------------
+
+
+TABLE = Table(
+    "t", "A & B", [Column("no.", key=True), Column("na|me_x"), Column("value")],
+    [[Cell("M1", 1.0), Cell("a|b"), Cell("-1.50", -1.5, best=True, rank=1)], [Cell(), Cell("50%"), Cell()]],
+    "A note.",
+)  # fmt: skip
+
+
+def wide(runs: int, rows: int = 3) -> Table:
+    """A table as of log potentials: for every run ours, the paper's and the difference."""
+    columns = [Column("no.", key=True), Column("model", key=True), Column("best known")]
+    columns += [Column(part, f"run{k}") for k in range(runs) for part in ("ours", "paper", "difference")]
+    figures = [number(1000.0 + k, 2) for k in range(3 * runs)]
+    body = [[Cell(f"M{n}", float(n)), Cell(f"model{n}"), number(2000, 2), *figures] for n in range(rows)]
+    below = [Cell(), Cell("mean rank"), Cell(), *([number(1, 2), Cell(), Cell()] * runs)]
+    return Table("w", "Wide", columns, body, "Said once.", below)
+
+
+# -- splitting --------------------------------------------------------------------------------------------------------
+
+
+def test_parts_repeat_the_keys_keep_runs_together_and_lose_nothing() -> None:
+    table = wide(7)
+    parts = table.split(80, lambda cell: len(cell.shown), 2)
+    assert len(parts) > 1
+    seen = []
+    for part in parts:
+        names = [column.full for column in part.columns]
+        assert names[:2] == ["no.", "model"]
+        assert [row[1].text for row in part.rows] == ["model0", "model1", "model2"]
+        assert part.summary is not None and len(part.summary) == len(part.columns)
+        assert len(to_text(part, 1000).splitlines()[2]) <= 80
+        for of in {column.of for column in part.columns if column.of}:
+            assert [column.name for column in part.columns if column.of == of] == ["ours", "paper", "difference"]
+        seen += names[2:]
+    assert seen == [column.full for column in table.columns][2:]
+    assert [part.title for part in parts] == [f"Wide ({n} of {len(parts)})" for n in range(1, len(parts) + 1)]
+
+
+def test_a_table_that_fits_is_left_alone_and_a_run_is_never_cut() -> None:
+    assert wide(2).split(1000, lambda cell: len(cell.shown), 2) == [wide(2)]
+    parts = wide(3).split(5, lambda cell: len(cell.shown), 2)
+    assert [sum(column.name == "ours" for column in part.columns) for part in parts] == [0, 1, 1, 1]
+
+
+# -- forms ------------------------------------------------------------------------------------------------------------
+
+
+def test_text_is_aligned() -> None:
+    lines = to_text(TABLE).splitlines()
+    assert lines[0] == "A & B"
+    assert lines[2:4] == ["no.  na|me_x       value", "---  -------  ----------"]
+    assert lines[4:6] == ["M1   a|b      -1.50 (1)*", "     50%"]
+    assert lines[-1] == "A note."
+
+
+def test_wide_text_comes_in_parts_that_fit_with_the_runs_above_their_columns() -> None:
+    lines = to_text(wide(9), 100).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum(line == "Said once." for line in lines) == 1
+    above = next(line for line in lines if "run0" in line)
+    below = lines[lines.index(above) + 1]
+    assert below.index("ours") < above.index("run0") < below.index("difference")
+
+
+def test_special_characters_are_escaped_in_markdown_and_latex() -> None:
+    text = to_markdown(TABLE)
+    assert "| M1 | a\\|b | **-1.50 (1)** |" in text
+    assert "| no. | na\\|me_x | value |" in text
+    assert "| --- | --- | ---: |" in text
+    text = to_latex(TABLE)
+    assert r"\caption{A \& B. A note.}" in text
+    assert r"M1 & a\textbar{}b & \textbf{$-$1.50}\textsuperscript{1} \\" in text
+    assert r" & 50\% &  \\" in text
+    assert r"na\textbar{}me\_x" in text
+
+
+def test_latex_is_split_by_width_and_by_page_and_every_line_has_its_cells() -> None:
+    text = to_latex(wide(9, rows=2 * TEX_ROWS))
+    tabulars = re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", text, re.DOTALL)
+    assert len(tabulars) > 6 and len(tabulars) % 3 == 0
+    for align, body in tabulars:
+        lines = [line for line in body.splitlines() if line.endswith(r"\\")]
+        assert len(lines) <= TEX_ROWS + 2
+        for line in lines:
+            spans = sum(int(n) - 1 for n in re.findall(r"multicolumn\{(\d+)\}", line))
+            assert line.count("&") + spans == len(align) - 1
+    assert text.count("Said once.") == 1
+    assert text.count("mean rank") == len(tabulars) // 3
+    assert all_tables([TABLE], ".tex").startswith("% \\usepackage{booktabs}")
+
+
+def test_csv_has_figures_in_full_ranks_apart_and_names_that_differ() -> None:
+    assert list(csv.reader(io.StringIO(to_csv(TABLE)))) == [
+        ["no.", "na|me_x", "value", "value rank"], ["M1", "a|b", "-1.5", "1"], ["", "50%", "", ""],
+    ]  # fmt: skip
+    head, *rows = csv.reader(io.StringIO(to_csv(wide(2))))
+    assert head[3:6] == ["run0", "run0 paper", "run0 difference"] and len(set(head)) == len(head)
+    assert len(rows) == 3  # no line of means among the models
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".md", ".tex"])
+def test_several_tables_make_one_text(suffix: str) -> None:
+    text = all_tables([TABLE, wide(2)], suffix)
+    assert text.count("Wide") == 1 and "note" in text
+
+
+def test_numbers_are_rounded_without_a_negative_zero() -> None:
+    texts = [number(1.25, 1, sign=True).text, number(-0.001, 2, sign=True).text, number(None, 2).text]
+    assert texts == ["+1.2", "0.00", ""]

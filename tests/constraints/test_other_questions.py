@@ -47,7 +47,7 @@ Budget = tuple[FactorGraph, np.ndarray, np.ndarray]
 @pytest.fixture
 def real_budget(monkeypatch: pytest.MonkeyPatch) -> Budget:
     """Items under a budget whose sums have too many values for tables, all labellings, and their values."""
-    monkeypatch.setattr(rewriting, "MOST_COUNTS", 100)
+    monkeypatch.setattr("mapmrf.constraints.kinds.linear.MOST_COUNTS", 100)
     n = N_ITEMS
     random = np.random.default_rng(3)
     gains, prices = random.uniform(1.0, 5.0, n), random.uniform(1.0, 5.0, n)

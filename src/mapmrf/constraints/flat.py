@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
+
+if TYPE_CHECKING:
+    from mapmrf.constraints.as_tables import Automaton
 
 ROUNDING = 1e-9  # tolerance of sums of real weights, relative to the sum of their magnitudes: round-off
 EVERY_STATE = -1  # used as the state if a constraint refers to all states of a variable
@@ -41,6 +45,11 @@ class ConstraintKind(IntEnum):
     XOR = 1
     OR = 2
     ALL_DIFFERENT = 3
+
+
+LINEAR = int(ConstraintKind.LINEAR)
+WITHIN, PARITY, OUTPUT = 0, 1, 2
+"""Conditions on a sum: it is within limits, has the parity `least`, or is positive iff the last indicator is 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,35 +157,42 @@ class Constraints:
         """Slice of the indicators of constraint `c`."""
         return slice(int(self.ptr[c]), int(self.ptr[c + 1]))
 
+    def indicators(self, c: int) -> list[tuple[int, int]]:
+        """Variables and states of the indicators of constraint `c`."""
+        mine = self.span(c)
+        return list(zip(self.var[mine].tolist(), self.state[mine].tolist(), strict=True))
+
     def variables(self, c: int) -> Ints:
         """The variables of constraint `c`, each once, in the order of their first indicators."""
         found, first = np.unique(self.var[self.span(c)], return_index=True)
         return found[np.argsort(first)]
+
+    @cached_property
+    def kinds(self) -> list[tuple[KindInterface, Bools]]:
+        """The kinds that occur, and which constraints are of each."""
+        numbers, first = np.unique(self.kind, return_index=True)
+        return [(self.kind_of(c), frozen(self.kind == k)) for k, c in zip(numbers, first.tolist(), strict=True)]
+
+    def kind_of(self, c: int) -> KindInterface:
+        """What the kind of constraint `c` says of itself."""
+        from mapmrf.constraints.kinds import KINDS  # they work on these arrays
+
+        return KINDS[int(self.kind[c])]
 
     def counts(self, labels: Ints) -> Floats:
         """The sum of weights of the indicators that are 1, (n,); of ALL_DIFFERENT, the number of repeated states."""
         labels = np.asarray(labels)
         on = labels[self.var] == self.state
         sums: Floats = np.bincount(self.owner[on], self.weight[on], len(self)).astype(np.float64)
-        different = self.kind == ConstraintKind.ALL_DIFFERENT
-        if different.any():
-            mine = different[self.owner]
-            owner, taken = self.owner[mine], labels[self.var[mine]]
-            by = np.lexsort((taken, owner))
-            twice = (np.diff(owner[by]) == 0) & (np.diff(taken[by]) == 0)
-            sums += np.bincount(owner[by][1:][twice], minlength=len(self))
+        for kind, mine in self.kinds:
+            sums = kind.counts(self, labels, sums, mine)
         return sums
 
     def violated(self, labels: Ints) -> Bools:
         """Which constraints a labelling (n_vars,) violates, (n,)."""
-        sums, kind = self.counts(labels), self.kind
-        bad = np.asarray((sums < self.least) | (sums > self.most))
-        if np.any(kind != ConstraintKind.LINEAR):
-            bad = np.where(kind == ConstraintKind.XOR, sums % 2 != self.lower, bad)
-            bad = np.where(kind == ConstraintKind.ALL_DIFFERENT, sums > 0, bad)
-            last = self.ptr[1:] - 1
-            output = np.asarray(labels)[self.var[last]] == self.state[last]
-            bad = np.where(kind == ConstraintKind.OR, (sums > output) != output, bad)
+        counts, bad = self.counts(labels), np.zeros(len(self), dtype=bool)
+        for kind, mine in self.kinds:
+            bad |= mine & kind.violated(self, labels, counts)
         return bad
 
     def value(self, labels: Ints) -> float:
@@ -193,6 +209,11 @@ class Constraints:
             self.kind[some], offsets(sizes), self.var[at], self.state[at], self.weight[at],
             self.lower[some], self.upper[some], self.penalty[some], tuple(self.names[c] for c in some.tolist()),
         )  # fmt: skip
+
+    def rest(self, keep: Bools, kind: int, limits: tuple[float, float]) -> Constraints:
+        """Some indicators of the only constraint, as one of a kind with other limits."""
+        pairs = np.stack([self.var[keep], self.state[keep]], axis=1).tolist()
+        return one_constraint(kind, pairs, self.weight[keep].tolist(), limits, float(self.penalty[0]), self.names[0])
 
     @staticmethod
     def join(parts: Sequence[Constraints]) -> Constraints | None:
@@ -214,7 +235,7 @@ class Constraints:
 
 
 def one_constraint(
-    kind: ConstraintKind, indicators: Sequence[tuple[int, int]], weights: Sequence[float], limits: tuple[float, float],
+    kind: int, indicators: Sequence[tuple[int, int]], weights: Sequence[float], limits: tuple[float, float],
     penalty: float = math.inf, name: str = "",
 ) -> Constraints:  # fmt: skip
     """A single constraint as arrays; nothing is checked."""
@@ -222,5 +243,90 @@ def one_constraint(
     return Constraints(
         np.array([int(kind)]), np.array([0, len(pairs)]), pairs[:, 0].copy(), pairs[:, 1].copy(),
         np.array(weights, dtype=np.float64), np.array([limits[0]]), np.array([limits[1]]), np.array([penalty]),
-        (name or kind.name.lower(),),
+        (name or ConstraintKind(kind).name.lower(),),
     )  # fmt: skip
+
+
+# -- What a kind says of itself: `kinds/` has a file for each, and what uses constraints asks for it ------------------
+
+
+class Sum(NamedTuple):
+    """A condition on the sum of weights of the indicators that are 1; a constraint holds if all of its sums do."""
+
+    condition: int  # WITHIN, PARITY or OUTPUT
+    least: float
+    most: float
+    var: Ints
+    state: Ints
+    weight: Floats
+    implied: float = -np.inf  # a lower limit that holds as well if all sums of a hard constraint do
+
+
+class KindInterface(ABC):
+    """A kind of constraint; `one` is a list with one constraint, `c` the index of one in a list."""
+
+    def counts(self, constraints: Constraints, labels: Ints, sums: Floats, mine: Bools) -> Floats:
+        """Return what is counted: the sums of the indicators that are 1, unless constraints of this kind differ."""
+        return sums
+
+    @abstractmethod
+    def violated(self, constraints: Constraints, labels: Ints, counts: Floats) -> Bools:
+        """Return which constraints a labelling violates, as if all were of this kind."""
+
+    def interval(self, constraints: Constraints, c: int, card: Ints) -> tuple[float, float]:
+        """Return bounds on its value over all labellings."""
+        return -float(constraints.penalty[c]), 0.0
+
+    @abstractmethod
+    def condition(self, one: Constraints, seen: Bools, true: Bools) -> Constraints:
+        """Return the constraint on the variables that are not observed, given which indicators are seen, and 1."""
+
+    @abstractmethod
+    def automaton(self, constraints: Constraints, c: int, card: Ints) -> Automaton:
+        """Return the automaton that reads labels and ends with the constraint's value."""
+
+    def unequal_pairs(self, constraints: Constraints, c: int) -> Iterator[tuple[int, int]] | None:
+        """Return pairs of variables that differ if and only if it is satisfied; None if that is not what it says."""
+        return None
+
+    def sums(self, constraints: Constraints, c: int, card: Ints) -> Iterator[Sum]:
+        mine = constraints.span(c)
+        found = constraints.var[mine], constraints.state[mine], constraints.weight[mine]
+        yield Sum(*self.limits(constraints, c), *found)
+
+    def limits(self, constraints: Constraints, c: int) -> tuple[int, float, float]:
+        """Return the condition on the sum of all indicators, and its limits."""
+        raise NotImplementedError
+
+
+class SumRows(NamedTuple):
+    """All constraints of a graph as conditions on sums."""
+
+    condition: Ints  # (n_rows,)
+    least: Floats
+    most: Floats
+    constraint: Ints  # (n_rows,): the constraint of every row
+    row: Ints  # (n_items,): the row of every item
+    var: Ints
+    state: Ints
+    weight: Floats
+
+
+def sum_rows(constraints: Constraints | None, card: Ints) -> SumRows:
+    owners, found = list[int](), list[Sum]()
+    for c in range(0 if constraints is None else len(constraints)):
+        assert constraints is not None
+        for each in constraints.kind_of(c).sums(constraints, c, card):
+            owners.append(c)
+            found.append(each)
+    none: Ints = np.zeros(0, dtype=np.int64)
+    return SumRows(
+        condition=np.array([each.condition for each in found], dtype=np.int64),
+        least=np.array([each.least for each in found], dtype=np.float64),
+        most=np.array([each.most for each in found], dtype=np.float64),
+        constraint=np.array(owners, dtype=np.int64),
+        row=np.repeat(np.arange(len(found)), np.array([len(each.var) for each in found], dtype=np.int64)),
+        var=np.concatenate([none, *(each.var for each in found)]),
+        state=np.concatenate([none, *(each.state for each in found)]),
+        weight=np.concatenate([np.zeros(0), *(each.weight for each in found)]),
+    )

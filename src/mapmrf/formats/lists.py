@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
-from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.constraints.flat import LINEAR, Constraints
 from mapmrf.errors import FormatError
 from mapmrf.formats.files import charge
 from mapmrf.formats.tables import COPIES, Factors, build, last_fastest, table_offsets, table_sizes
@@ -320,7 +320,7 @@ def _sums(
 ) -> Constraints:
     """Constraints on sums of their indicators, each of which has the weight 1 unless others are given."""
     n = len(sizes)
-    kind = np.full(n, int(ConstraintKind.LINEAR))
+    kind = np.full(n, LINEAR)
     weight = np.ones(len(indicators[0])) if weight is None else weight
     return Constraints(kind, offsets(sizes), *indicators, weight, *limits, penalty, ("tuple",) * n)
 

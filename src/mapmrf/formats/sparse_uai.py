@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges
-from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.constraints.flat import LINEAR, Constraints
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales, uai
 from mapmrf.formats.bayes import warn_about_rows
@@ -166,7 +166,7 @@ class WrittenList(NamedTuple):
 
 def _lists_of(constraints: Constraints, c: int, card: Ints) -> list[WrittenList] | None:
     """A constraint as factors with few tuples, as `read` turns them into constraints; None if that is impossible."""
-    if constraints.kind[c] != ConstraintKind.LINEAR:
+    if constraints.kind[c] != LINEAR:
         return None
     mine = constraints.span(c)
     plus, minus = dict[int, list[int]](), dict[int, list[int]]()

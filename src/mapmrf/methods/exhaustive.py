@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mapmrf.arrays import Bools, Ints
-from mapmrf.constraints import ConstraintKind, Constraints
-from mapmrf.constraints.as_tables import counter_of, gains_of, worth_of
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.constraints import Constraints
+from mapmrf.constraints.flat import OUTPUT, PARITY, WITHIN
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
@@ -126,18 +126,25 @@ class Enumeration:
     def _violated(self, constraints: Constraints, c: int) -> Bools:
         """Mark the labellings of the block that violate a constraint."""
         shape = tuple(self.graph.card[self.inner])
-        if constraints.kind[c] == ConstraintKind.LINEAR:
-            variables, gains = gains_of(constraints, c, self.graph.card)
-            sums = np.zeros(shape)
-            for i, gain in zip(variables, gains, strict=True):
-                sums += self._slice(np.array([i]), gain)
-            return np.asarray((sums < constraints.least[c]) | (sums > constraints.most[c]))
-        counter = counter_of(constraints, c, self.graph.card)
-        count = np.zeros(shape, dtype=np.int64)
-        for i, move in zip(counter.variables, counter.moves, strict=True):
-            state = np.broadcast_to(self._slice(np.array([i]), np.arange(move.shape[1])), shape)
-            count = np.where(count >= 0, move[np.maximum(count, 0), state], -1)
-        return worth_of(count, counter.final) < 0
+        bad = np.zeros(shape, dtype=bool)
+        for row in constraints.kind_of(c).sums(constraints, c, self.graph.card):
+            end = len(row.var) - (row.condition == OUTPUT)
+            total = self._sum(row.var[:end], row.state[:end], row.weight[:end])
+            if row.condition == WITHIN:
+                bad |= (total < row.least) | (total > row.most)
+            elif row.condition == PARITY:
+                bad |= total % 2 != row.least
+            else:
+                bad |= (total > 0) != (self._sum(row.var[end:], row.state[end:], row.weight[end:]) > 0)
+        return bad
+
+    def _sum(self, var: Ints, state: Ints, weight: Floats) -> Floats:
+        """Return the sums of the weights of indicators that are 1, by labelling of the block."""
+        sums = np.zeros(tuple(self.graph.card[self.inner]))
+        for i in np.unique(var):
+            gain = np.bincount(state[var == i], weight[var == i], self.graph.card[i])
+            sums += self._slice(np.array([i]), gain)
+        return sums
 
     def _slice(self, scope: Ints, table: NDArray[Any]) -> NDArray[Any]:
         """Return a table at the outer labels, with one axis per inner variable (of length 1 outside the scope)."""

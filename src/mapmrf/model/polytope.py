@@ -8,8 +8,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, ranges, row_sums, segment_max
-from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.arrays import Bools, Floats, Ints, row_sums, segment_max
+from mapmrf.constraints.flat import WITHIN, Constraints, sum_rows
 from mapmrf.model.problem import Batch, Problem
 
 FactorMarginals = Floats | Callable[[Batch, slice], Floats]
@@ -200,21 +200,12 @@ def residuals(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> Residual
 
 def _excess(problem: Problem, constraints: Constraints, mu_v: Floats) -> float:
     """Violation of hard constraints by mu_v: sums, in units of the largest weight, and states used twice."""
-    linear = constraints.hard & (constraints.kind == ConstraintKind.LINEAR)
-    mine = linear[constraints.owner]
-    owner, weight = constraints.owner[mine], constraints.weight[mine]
-    sums = np.bincount(owner, weight * mu_v[problem.graph.var_ptr[constraints.var[mine]] + constraints.state[mine]])
+    rows = sum_rows(constraints, problem.graph.card)
+    sums = np.bincount(rows.row, rows.weight * mu_v[problem.graph.var_ptr[rows.var] + rows.state], len(rows.least))
     unit = np.ones(len(sums))
-    np.maximum.at(unit, owner, np.abs(weight))
-    off = np.maximum(constraints.least[: len(sums)] - sums, sums - constraints.most[: len(sums)]) / unit
-    worst = float(np.where(linear[: len(sums)], off, 0.0).max(initial=0.0))
-    for c in np.flatnonzero(constraints.hard & (constraints.kind == ConstraintKind.ALL_DIFFERENT)):
-        scope = constraints.var[constraints.span(int(c))]
-        card = problem.graph.card[scope]
-        states = ranges(np.zeros(len(scope), dtype=np.int64), card)
-        used = np.bincount(states, mu_v[ranges(problem.graph.var_ptr[scope], card)])
-        worst = max(worst, float(used.max(initial=0.0)) - 1.0)
-    return worst
+    np.maximum.at(unit, rows.row, np.abs(rows.weight))
+    off = np.maximum(rows.least - sums, sums - rows.most) / unit
+    return float(off[(rows.condition == WITHIN) & constraints.hard[rows.constraint]].max(initial=0.0))
 
 
 def _largest(values: Floats) -> float:

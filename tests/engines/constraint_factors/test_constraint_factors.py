@@ -13,10 +13,9 @@ from constrained_recipes import KINDS as STATED
 from constrained_recipes import one_kind, random_constraint
 from mapmrf import FactorGraph, constraints
 from mapmrf.arrays import Floats
-from mapmrf.engines.constraint_factors.marginal_kernels import GroupScores, best_value
 from mapmrf.engines.constraint_factors.model import CountingFactors, CountingKind, CountingModel
 from mapmrf.engines.constraint_factors.projection_kernels import project, threshold
-from mapmrf.engines.constraint_factors.rounding import LegalRounding
+from mapmrf.engines.constraint_factors.values import GroupScores, LegalRounding, best_value
 from plain_python import plain
 from strategies import labellings
 

@@ -14,10 +14,9 @@ from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.steps import IndexedSteps
 from mapmrf.engines.admm.structs import ItemArrays, Iterates
 from mapmrf.engines.admm.variable_steps import item_multiplier, item_value
-from mapmrf.engines.constraint_factors.marginal_kernels import GroupScores, best_value
 from mapmrf.engines.constraint_factors.model import CountingFactors
 from mapmrf.engines.constraint_factors.projection_kernels import project
-from mapmrf.engines.constraint_factors.rounding import LegalRounding
+from mapmrf.engines.constraint_factors.values import GroupScores, LegalRounding, best_value
 from mapmrf.model.graph import ROUND_OFF
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, blank, offsets
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.constraints.flat import ConstraintKind
+from mapmrf.constraints.flat import OUTPUT, PARITY, WITHIN, sum_rows
 from mapmrf.engines.moves.flip_state import FlipState, new_flip_state, set_labels, set_state, sum_row
 from mapmrf.kernels.random_numbers import Bits, draw, seeded
 from mapmrf.model.graph import FactorGraph
@@ -54,8 +54,8 @@ class ConstrainedSearch:
         touched = np.concatenate([np.arange(rows.touch_ptr[s], rows.touch_ptr[s + 1]) for s in states.tolist()])
         touched = touched.astype(np.int64)
         adds, outputs = touched[~rows.is_output[touched]], touched[rows.is_output[touched]]
-        rows.total[:] = np.bincount(rows.row[adds], rows.weight[adds], len(rows.kind))
-        rows.output[:] = np.bincount(rows.row[outputs], minlength=len(rows.kind))
+        rows.total[:] = np.bincount(rows.row[adds], rows.weight[adds], len(rows.condition))
+        rows.output[:] = np.bincount(rows.row[outputs], minlength=len(rows.condition))
         # the value of the tables, with forbidden entries at their floor
         self._start = graph.constant + float(np.maximum(graph.theta_v[states], flips.floor).sum())
         terms = graph.theta_t[flips.place] * (self.problem.weight if len(self.problem.weight) else 1.0)
@@ -157,49 +157,28 @@ class ConstrainedAscent:
 
 
 def _rows(graph: FactorGraph, scale: float) -> ConstraintRows:
-    """Convert the constraints to rows; ALL_DIFFERENT becomes one row per state."""
-    rows: list[tuple[float, ...]] = []  # kind, least, most, price and unit of each
-    touches: list[tuple[float, ...]] = []  # state, row, weight, and whether it is the output's
-
-    def add(kind: int, least: float, most: float, price: float, states: Ints, weights: Floats) -> None:
-        touches.extend((s, len(rows), w, False) for s, w in zip(states.tolist(), weights.tolist(), strict=True))
-        rows.append((kind, least, most, price, max(float(np.abs(weights).mean()), 1e-300)))
-
-    constraints = graph.constraints
-    for c in range(graph.n_constraints):
-        assert constraints is not None
-        kind, mine, price = constraints.kind[c], constraints.span(c), float(constraints.penalty[c])
-        scope, weights = constraints.var[mine], constraints.weight[mine]
-        first = graph.var_ptr[scope]
-        if kind == ConstraintKind.ALL_DIFFERENT:
-            for k in range(int(graph.card[scope].max())):
-                states = (first + k)[graph.card[scope] > k]
-                add(SUM, -np.inf, 1.0, price, states, np.ones(len(states)))
-        elif kind == ConstraintKind.LINEAR:
-            limits = float(constraints.least[c]), float(constraints.most[c])
-            add(SUM, *limits, price, first + constraints.state[mine], weights)
-        else:
-            looks_at = PARITY if kind == ConstraintKind.XOR else OUTPUT
-            add(looks_at, float(constraints.lower[c]), np.inf, price, first + constraints.state[mine], weights)
-            if kind == ConstraintKind.OR:
-                touches[-1] = (*touches[-1][:-1], True)
-    kinds, least, most, prices, unit = np.array(rows).reshape(-1, 5).T.copy()
-    state, row, weight, is_output = np.array(touches).reshape(-1, 4).T.copy()
+    constraints, rows = graph.constraints, sum_rows(graph.constraints, graph.card)
+    prices = np.zeros(0) if constraints is None else constraints.penalty[rows.constraint]
+    n_rows = len(prices)
+    state = graph.var_ptr[rows.var] + rows.state
     order = np.argsort(state, kind="stable")
+    size = np.bincount(rows.row, minlength=n_rows)
+    is_output = np.zeros(len(state), dtype=bool)
+    is_output[(np.cumsum(size) - 1)[rows.condition == OUTPUT]] = True
     hard = np.isinf(prices)
     return ConstraintRows(
-        kind=kinds.astype(np.int64),
-        least=least,
-        most=most,
+        condition=rows.condition,
+        least=rows.least,
+        most=rows.most,
         hard=hard,
         price=np.where(hard, scale, prices),
-        unit=unit,
-        touch_ptr=offsets(np.bincount(state.astype(np.int64), minlength=len(graph.theta_v))).astype(np.int64),
-        row=row.astype(np.int64)[order],
-        weight=weight[order],
-        is_output=is_output.astype(bool)[order],
-        total=np.zeros(len(rows)),
-        output=np.zeros(len(rows)),
+        unit=np.maximum(np.bincount(rows.row, np.abs(rows.weight), n_rows) / size, 1e-300),
+        touch_ptr=offsets(np.bincount(state, minlength=len(graph.theta_v))).astype(np.int64),
+        row=rows.row[order],
+        weight=rows.weight[order],
+        is_output=is_output[order],
+        total=np.zeros(n_rows),
+        output=np.zeros(n_rows),
     )
 
 
@@ -258,7 +237,7 @@ def choose(search: ConstrainedState, i: int, most: float) -> float:
         if s == old:
             continue
         gain = flips.score[s] - flips.score[old]
-        if gain <= most and len(search.rows.kind) == 0:
+        if gain <= most and len(search.rows.condition) == 0:
             continue
         gain -= change_of_constraints(search.rows, old, s)
         if gain > most and (free or tally.value + gain > tally.best):
@@ -272,7 +251,7 @@ def choose(search: ConstrainedState, i: int, most: float) -> float:
 def soft_cost(rows: ConstraintRows) -> float:
     """Return the cost of the violated soft rows; inf if a hard one is violated."""
     total = 0.0
-    for c in range(len(rows.kind)):
+    for c in range(len(rows.condition)):
         if excess(rows, c, rows.total[c], rows.output[c]) > 0.0:
             total += np.inf if rows.hard[c] else rows.price[c]
     return total
@@ -304,7 +283,7 @@ def run_constrained(search: ConstrainedState, plan: ConstrainedPlan, n_changes: 
         set_state(flips, i, tally.state, 0)
         search.until[i] = tally.clock + plan.least + draw(search.random, plan.spread)
         if not greedy and tally.clock % ADAPT == 0:  # raise the prices of violated hard rows, lower those of others
-            for c in range(len(rows.kind)):
+            for c in range(len(rows.condition)):
                 if rows.hard[c]:
                     factor = DEARER if excess(rows, c, rows.total[c], rows.output[c]) > 0.0 else CHEAPER
                     rows.price[c] = min(max(rows.price[c] * factor, search.lowest), search.highest)
@@ -321,15 +300,14 @@ def run_constrained(search: ConstrainedState, plan: ConstrainedPlan, n_changes: 
 
 # -- Cost of changing one variable under the constraints of a model, by counters that are kept up to date -------------
 
-SUM, PARITY, OUTPUT = 0, 1, 2  # condition of a row: its sum is within limits, odd, or positive iff its output is 1
 CLOSE = 1e-9  # excesses up to this count as round-off
 
 
 class ConstraintRows(NamedTuple):
     """Constraints as rows on sums."""
 
-    # kind, least, most: (n_rows,): condition of each row, and its limits; `least` is the parity
-    kind: Ints
+    # condition, least, most: (n_rows,): condition of each row (`constraints.kind`), and its limits
+    condition: Ints
     least: Floats
     most: Floats
     hard: Bools  # (n_rows,): whether a row must hold
@@ -348,11 +326,11 @@ class ConstraintRows(NamedTuple):
 
 @inlined
 def excess(rows: ConstraintRows, c: int, total: float, output: float) -> float:
-    kind = rows.kind[c]
-    if kind == SUM:
+    condition = rows.condition[c]
+    if condition == WITHIN:
         over: float = max(rows.least[c] - total, total - rows.most[c])
         return over / rows.unit[c] if over > CLOSE * rows.unit[c] else 0.0
-    if kind == PARITY:
+    if condition == PARITY:
         return float(abs(total % 2.0 - rows.least[c]))
     return abs(min(total, 1.0) - output)
 

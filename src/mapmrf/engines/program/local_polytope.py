@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_argmax
-from mapmrf.constraints.flat import ConstraintKind, Constraints
-from mapmrf.constraints.statements import extreme_sums
+from mapmrf.constraints.flat import PARITY, WITHIN, Constraints
+from mapmrf.constraints.kinds.linear import extreme_sums
 from mapmrf.engines.program.binary_program import Compact, is_compact
 from mapmrf.engines.program.program import Program, Rows, block_losses, cost_scale, lagrangian
 from mapmrf.model.polytope import configuration, dual_bound
@@ -183,11 +183,9 @@ class ConstrainedPolytope:
         constraints = self.problem.graph.constraints
         assert constraints is not None
         violated, sums = constraints.violated(labels), constraints.counts(labels)
-        halves = (sums - np.where(constraints.kind == ConstraintKind.XOR, constraints.lower, 0.0)) // 2
-        below = (violated & (constraints.lower == 1)).astype(np.float64)  # half of one more
+        above = sums - constraints.lower + 2.0 * (violated & (constraints.lower == 1))
         extra = [
-            float(violated[c]) if power < 0 else float((int(halves[c] + below[c]) >> power) & 1)
-            for c, power in self.extras
+            float(violated[c]) if power < 0 else float((int(above[c] // 2) >> power) & 1) for c, power in self.extras
         ]
         return np.concatenate([extra, self.base.columns(labels)])
 
@@ -213,34 +211,26 @@ class _RowBuilder:
     upper: list[float] = field(default_factory=list)
 
     def add(self, constraints: Constraints, c: int) -> None:
-        mine = constraints.span(c)
-        pairs = list(zip(constraints.var[mine].tolist(), constraints.state[mine].tolist(), strict=True))
         violated = None if constraints.hard[c] else self.column(c, -1)
-        kind = constraints.kind[c]
-        if kind == ConstraintKind.LINEAR:
-            limits = (float(constraints.least[c]), float(constraints.most[c]))
-            extremes = extreme_sums(constraints, c, self.problem.graph.card)
-            self.add_row(pairs, constraints.weight[mine].tolist(), limits, violated, extremes)
-        elif kind == ConstraintKind.XOR:  # the sum equals the parity plus an even number, up to a violation
-            parity = int(constraints.lower[c])
-            terms, constant = self.terms(pairs, [1.0] * len(pairs))
-            for power in range(max(1, (len(pairs) // 2 + 1).bit_length())):
-                terms.append((self.column(c, power), -(2.0 ** (power + 1))))
-            if violated is not None:
-                terms.append((violated, 1.0 if parity else -1.0))
-            self.push(terms, parity - constant, parity - constant)
-        elif kind == ConstraintKind.OR:
-            for each in pairs[:-1]:
-                self.add_row([each, pairs[-1]], [1.0, -1.0], (-np.inf, 0.0), violated, (-1.0, 1.0))
-            weights = [-1.0] * (len(pairs) - 1) + [1.0]
-            self.add_row(pairs, weights, (-np.inf, 0.0), violated, (-np.inf, 1.0))
-        else:  # at most one variable per state; exactly one if there are as many states as variables
-            scope, card = [i for i, _ in pairs], self.problem.graph.card
-            n_states = int(card[scope].max(initial=0))
-            least = 1.0 if len(scope) == n_states and violated is None else -np.inf
-            for k in range(n_states):
-                some = [(i, k) for i in scope if card[i] > k]
-                self.add_row(some, [1.0] * len(some), (least, 1.0), violated, (0.0, float(len(some))))
+        card = self.problem.graph.card
+        for each in constraints.kind_of(c).sums(constraints, c, card):
+            pairs, weights = list(zip(each.var.tolist(), each.state.tolist(), strict=True)), each.weight.tolist()
+            if each.condition == WITHIN:
+                least = each.least if violated is not None else max(each.least, each.implied)
+                extremes = extreme_sums(each.var, each.weight, card)
+                self.add_row(pairs, weights, (least, each.most), violated, extremes)
+            elif each.condition == PARITY:  # the sum equals the parity plus an even number, up to a violation
+                terms, constant = self.terms(pairs, weights)
+                for power in range(max(1, (len(pairs) // 2 + 1).bit_length())):
+                    terms.append((self.column(c, power), -(2.0 ** (power + 1))))
+                if violated is not None:
+                    terms.append((violated, 1.0 if each.least else -1.0))
+                self.push(terms, each.least - constant, each.least - constant)
+            else:  # no input without the output, and no output without an input
+                for one in pairs[:-1]:
+                    self.add_row([one, pairs[-1]], [1.0, -1.0], (-np.inf, 0.0), violated, (-1.0, 1.0))
+                signs = [-1.0] * (len(pairs) - 1) + [1.0]
+                self.add_row(pairs, signs, (-np.inf, 0.0), violated, (-np.inf, 1.0))
 
     def column(self, c: int, power: int) -> int:
         self.extras.append((c, power))

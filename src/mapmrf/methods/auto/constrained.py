@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.constraints import ConstraintKind
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import UnsupportedModel
 from mapmrf.methods.auto.state import PROGRAM_ENTRIES, REPORTS, SharedRun, log
@@ -70,8 +69,8 @@ class ConstrainedRun(SharedRun):
         constraints = graph.constraints
         assert constraints is not None
         separate = np.bincount(constraints.var).max() == 1
-        different = np.all((constraints.kind == ConstraintKind.ALL_DIFFERENT) & constraints.hard)
-        if graph.n_factors or not (separate and different):
+        different = all(kind.unequal_pairs(constraints, int(mine.argmax())) for kind, mine in constraints.kinds)
+        if graph.n_factors or not (separate and different and np.all(constraints.hard)):
             return
         labels = graph.unary_labels.copy()
         for c in range(len(constraints)):

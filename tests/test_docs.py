@@ -18,7 +18,6 @@ from click.testing import CliRunner
 
 import mapmrf
 from mapmrf.bench import report
-from mapmrf.run.registry import method_names
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -29,7 +28,6 @@ MEASURED = DOCS / "results.md"
 
 FENCED = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-every_method = pytest.mark.parametrize("name", method_names())
 
 
 class Block(NamedTuple):
@@ -272,11 +270,3 @@ def test_the_version_is_in_the_changelog_and_the_citation() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {mapmrf.__version__}\n" in citation
     assert f"{{{mapmrf.__version__}}}" in (DOCS / "citing.md").read_text(encoding="utf-8")
-
-
-# -- methods ----------------------------------------------------------------------------------------------------------
-
-
-@every_method
-def test_every_method_has_a_page(name: str) -> None:
-    assert (DOCS / "methods" / f"{name}.md").exists()

@@ -84,11 +84,6 @@ def test_check_names_the_pages_that_are_out_of_date(tmp_path, monkeypatch, capsy
 # -- families ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(mapmrf.methods()))
-def test_every_method_belongs_to_a_family(name: str) -> None:
-    assert mapmrf.methods()[name].family in tables.FAMILIES
-
-
 def test_the_overview_lists_every_method_once_under_its_family() -> None:
     text = (ROOT / "docs" / "methods" / "index.md").read_text(encoding="utf-8")
     found = {}

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
 
 
 def run(name: str, *arguments: str) -> str:
     """What an example prints; a warning or a failure of it is one of the test."""
-    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *arguments]
+    command = [sys.executable, "-W", "error", str(ROOT / "examples" / f"{name}.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -91,18 +91,13 @@ def test_the_large_model_says_what_it_takes() -> None:
 # -- the gallery ------------------------------------------------------------------------------------------------------
 
 
-ROOT = Path(__file__).parents[1]
-
-
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all pictures of the script; a warning or a failure of it is one of the test."""
+    """A folder with all pictures of the script."""
     pytest.importorskip("matplotlib")
     pytest.importorskip("networkx")
     folder = tmp_path_factory.mktemp("gallery")
-    command = [sys.executable, "-W", "error", str(ROOT / "examples" / "gallery.py"), "--output", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
-    assert done.returncode == 0, done.stderr
+    run("gallery", "--output", str(folder))
     return folder
 
 
@@ -133,7 +128,7 @@ def test_every_picture_of_the_page_names_a_script_that_is_there() -> None:
 # -- notebooks --------------------------------------------------------------------------------------------------------
 
 
-FOLDER = Path(__file__).parents[1] / "notebooks"
+FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 BEFORE = "%reset -f\nimport os, warnings\nos.chdir({folder!r})\nwarnings.simplefilter('error')\ndel os, warnings"

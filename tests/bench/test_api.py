@@ -130,13 +130,10 @@ def test_tables_by_name(records: Records) -> None:
     refuses(OptionError, "known: none, as there are no records", Records().table)
 
 
-@pytest.mark.parametrize("name", ["page.html", "tables.md", "tables.tex", "tables.txt"])
-def test_reports_of_every_kind(records: Records, tmp_path: Path, name: str) -> None:
-    records.report(tmp_path / name)
-    assert "lslp" in (tmp_path / name).read_text()
-
-
-def test_a_folder_gets_a_file_per_table(records: Records, tmp_path: Path) -> None:
+def test_reports_of_every_kind_and_a_folder_gets_a_file_per_table(records: Records, tmp_path: Path) -> None:
+    for name in ("page.html", "tables.md", "tables.tex", "tables.txt"):
+        records.report(tmp_path / name)
+        assert "lslp" in (tmp_path / name).read_text()
     records.report(f"{tmp_path / 'csv'}/")
     assert {path.stem for path in (tmp_path / "csv").iterdir()} == {table.name for table in records.tables()}
     refuses(OptionError, r"tables.doc: expected a name that ends in \.html", records.report, tmp_path / "tables.doc")

@@ -157,14 +157,7 @@ def _spread(points: list[TracePoint], most: int) -> list[TracePoint]:
 
 
 def pack_labels(labels: Ints) -> str | None:
-    """Labels as a short text, or None for a huge model.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> unpack_labels(pack_labels(np.array([2, 0, 1]))).tolist()
-    [2, 0, 1]
-    """
+    """Labels as a short text, or None for a huge model."""
     if len(labels) > MAX_LABELS:
         return None
     small = labels.astype("<u1" if labels.max(initial=0) < 256 else "<u4")

@@ -28,6 +28,7 @@ from hypothesis import given
 from benchmark_models import FOLDER
 from mapmrf import formats
 from mapmrf.errors import FormatError
+from mapmrf.formats import scales, tokens
 from mapmrf.model.graph import FactorGraph
 
 
@@ -155,6 +156,36 @@ def test_lost_digits_are_reported(tmp_path, caplog, suffix, scale, digits) -> No
     assert caplog.text == ""
 
 
+# -- numbers, of which all text formats are made ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [-1.0, 0.5, 7.0, 1e300, math.nan, math.inf, -math.inf])
+def test_what_is_no_whole_number_of_a_range_is_found(number: float) -> None:
+    assert tokens.first_not_whole(np.array([0.0, 6.0, number, 0.5]), 0, 6) == 2
+    assert tokens.first_not_whole(np.array([0.0, 6.0]), 0, 6) is None
+
+
+@pytest.mark.parametrize("text", [b"five", b"4,5", b"0x4", b"4_0", b"1e", b"--1", b"\xff"])
+def test_what_is_no_number_is_found(text: bytes) -> None:
+    assert tokens.parse_numbers(b"1 .5 5. +2E1 -3e-2 " + text) is None
+    assert tokens.NUMBER.fullmatch(text) is None
+    assert tokens.parse_numbers(b" \t\n 1 .5 5. +2E1 -3e-2\r\n").tolist() == [1.0, 0.5, 5.0, 20.0, -0.03]
+
+
+MEANINGS = {
+    "potential": [math.nan, math.inf, -math.inf, -2.0],
+    "log": [math.nan, math.inf],
+    "cost": [math.nan, -math.inf],
+}
+
+
+@pytest.mark.parametrize(("values", "number"), [(values, x) for values, some in MEANINGS.items() for x in some])
+def test_what_is_no_number_of_its_meaning_is_found(values: str, number: float) -> None:
+    assert scales.first_bad(np.array([0.0, 1.5, number, number]), values) == 2
+    least = {"potential": 0.0, "log": -math.inf, "cost": -1.5}[values]
+    assert scales.first_bad(np.array([0.0, 1.5, least, math.inf if values == "cost" else 2.0]), values) is None
+
+
 # -- the sparse formats ------------------------------------------------------------------------------------------------
 
 SUAI_T3 = """SPARSEMARKOV
@@ -268,7 +299,6 @@ GOOD = "MARKOV\n2\n2 3\n2\n1 0\n2 0 1\n2\n 1 2\n6\n 1 2 3 4 5 6\n"
 
 UAI_ZOO = {
     "empty": ("", ["empty", "MARKOV or BAYES"]),
-    "blank": (" \n\t\n", ["empty"]),
     "only comments": ("c nothing\n# here\n", ["empty"]),
     "another word": ("SPARSEMARKOV 2", ["line 1, token 1", "'SPARSEMARKOV'", "MARKOV or BAYES"]),
     "no numbers": ("MARKOV", ["number of variables", "ends after 1 tokens"]),
@@ -276,50 +306,38 @@ UAI_ZOO = {
     "junk behind the word": ("MARKOV \x00\x01\xff", ["line 1, token 2", "expected a number"]),
     "word among the numbers": (GOOD.replace("4 5", "4 five"), ["line 10, token 19", "'five'", "expected a number"]),
     "comma": (GOOD.replace("4 5", "4,5"), ["line 10, token 18", "'4,5'"]),
-    "hexadecimal": (GOOD.replace("4 5", "0x4 5"), ["'0x4'"]),
-    "underscore": (GOOD.replace("4 5", "4_0 5"), ["'4_0'"]),
-    "half a variable": ("MARKOV 1.5 2 2 0", ["number of variables", "token 2", "'1.5'", "whole number"]),
     "negative count": ("MARKOV -1", ["number of variables", "'-1'", "at least 0"]),
     "huge count": ("MARKOV 1e300 2", ["number of variables", "'1e300'"]),
     "too many variables": ("MARKOV 1000000000000 2 2 0", ["ends after 5 tokens", "1000000000000"]),
     "no state": ("MARKOV 2 2 0 0", ["cardinality of variable 1", "token 4", "'0'", "at least 1"]),
-    "cardinality nan": ("MARKOV 2 2 nan 0", ["cardinality of variable 1", "'nan'"]),
     "too many states": ("MARKOV 2 1000000000 1000000000 0", ["2000000000 states"]),
     "cut in the cardinalities": ("MARKOV 3 2 2", ["ends after 4 tokens", "3 of them"]),
     "negative number of factors": ("MARKOV 1 2 -3", ["number of factors", "token 4", "'-3'"]),
     "too many factors": ("MARKOV 1 2 99999999999 1 0 2 1 1", ["number of factors is 99999999999", "ends after 9"]),
     "arity too large": (GOOD.replace("2 0 1\n", "3 0 1\n"), ["arity of factor 1", "line 6, token 8", "'3'", "0 to 2"]),
-    "arity negative": (GOOD.replace("2 0 1\n", "-2 0 1\n"), ["arity of factor 1", "'-2'"]),
     "arity huge": (GOOD.replace("2 0 1\n", "1e300 0 1\n"), ["arity of factor 1", "'1e300'"]),
     "arity nan": (GOOD.replace("2 0 1\n", "nan 0 1\n"), ["arity of factor 1", "'nan'"]),
     "arity infinite": (GOOD.replace("2 0 1\n", "inf 0 1\n"), ["arity of factor 1", "'inf'"]),
     "cut in the arities": ("MARKOV 4 2 2 2 2 3 4 0 1 2 3 4 0 1 2 3", ["arity of factor 2", "ends after 17 tokens"]),
-    "arity broken": (GOOD.replace("2 0 1\n", "1.5 0 1\n"), ["arity of factor 1", "'1.5'"]),
     "cut in the scopes": ("MARKOV 3 2 2 2 1 3 0 1", ["scope of factor 0", "ends after 9 tokens", "3 variables"]),
     "variable too large": (
         GOOD.replace("2 0 1\n", "2 0 2\n"),
         ["scope of factor 1", "line 6, token 10", "'2'", "0 to 1"],
     ),
-    "variable negative": (GOOD.replace("2 0 1\n", "2 -1 1\n"), ["scope of factor 1", "token 9", "'-1'"]),
     "repeated variable": (GOOD.replace("2 0 1\n", "2 1 1\n"), ["scope of factor 1", "token 10", "'1'", "already"]),
     "wrong table size": (
         GOOD.replace("6\n", "5\n", 1),
         ["table size of factor 1 (variables 0, 1)", "line 9, token 14", "'5'", "6 = 2 x 3"],
     ),
-    "wrong unary size": (GOOD.replace("2\n 1 2", "3\n 1 2"), ["table size of factor 0", "'3'", "expected 2"]),
     "entry missing": (GOOD.replace("2\n 1 2\n", "2\n 1\n"), ["table size of factor 1", "'1'", "6 = 2 x 3"]),
     "cut in a table": (GOOD[:-5], ["table of factor 1", "ends after 18 tokens", "6 entries, of which 4"]),
     "cut before a table": (GOOD[: GOOD.rindex("6\n 1")], ["table of factor 1", "ends after 13 tokens", "6 entries"]),
     "more than the tables": (GOOD + "7 8\n", ["after the last table", "line 11, token 21", "'7'", "end of the file"]),
     "nan": (GOOD.replace("4 5", "4 nan"), ["factor 1 (variables 0, 1), entry 4", "line 10, token 19", "'nan'"]),
-    "infinite": (GOOD.replace("4 5", "4 inf"), ["factor 1", "entry 4", "'inf'", "finite potential"]),
-    "too large to be a number": (GOOD.replace("4 5", "4 1e999"), ["factor 1", "'1e999'"]),
     "negative potential": (
         GOOD.replace("1 2\n", "1 -2\n"),
         ["factor 0 (variables 0), entry 1", "'-2'", "values='log'"],
     ),
-    "minus infinity": (GOOD.replace("4 5", "4 -inf"), ["factor 1", "'-inf'"]),
-    "logs: nan": ("m.LG", "MARKOV 1 2 1 1 0 2 0 nan", ["entry 1", "'nan'", "log potential"]),
     "logs: infinite": ("m.LG", "MARKOV 1 2 1 1 0 2 0 inf", ["entry 1", "'inf'"]),
     "logs: Potts of two shapes": (
         "m.LG",
@@ -330,11 +348,6 @@ UAI_ZOO = {
         "m.LG",
         "MARKOV 1 2 1 1 0 -1 5",
         ["table size of factor 0", "'-1'", "two variables"],
-    ),
-    "logs: wrong size": (
-        "m.LG",
-        "MARKOV 2 2 2 2 1 0 2 0 1 3 -1 -1 -1 5",
-        ["table size of factor 0", "'3'", "expected 2"],
     ),
     "logs: cut in a table": ("m.LG", "MARKOV 2 2 2 1 2 0 1 -1", ["table of factor 0", "ends after 9 tokens"]),
     **{
@@ -354,13 +367,10 @@ SUAI_ZOO = {
     "cardinality": (SPARSE.replace("2 3\n2", "2 0\n2"), ["cardinality of variable 1", "'0'"]),
     "scope": (SPARSE.replace("2 0 1\n1 1", "2 0 5\n1 1"), ["scope of factor 1", "'5'"]),
     "number of tuples": (SPARSE.replace("0 2\n", "0 2.5\n"), ["number of tuples of factor 1", "line 9", "'2.5'"]),
-    "negative number of tuples": (SPARSE.replace("0 2\n", "0 -2\n"), ["number of tuples of factor 1", "'-2'"]),
     "too many tuples": (SPARSE.replace("0 2\n", "0 1e9\n"), ["table of factor 1", "1000000000 tuples, of which 2"]),
     "cut": (SPARSE[: SPARSE.index("0 2\n")], ["table of factor 1", "a default and a number of tuples"]),
     "state": (SPARSE.replace("1 2 4", "1 3 4"), ["tuple of factor 1", "line 11", "'3'", "0 to 2"]),
-    "half a state": (SPARSE.replace("1 2 4", "0.5 2 4"), ["tuple of factor 1", "'0.5'", "0 to 1"]),
     "negative": (SPARSE.replace("1 2 4", "1 2 -4"), ["tuple of factor 1", "'-4'", "at least 0"]),
-    "nan": (SPARSE.replace("1 2 4", "1 2 nan"), ["tuple of factor 1", "'nan'"]),
     "negative default": (SPARSE.replace("0 2\n", "-1 2\n"), ["default of factor 1", "'-1'"]),
     "more": (SPARSE + "7", ["after the last table", "'7'"]),
 }
@@ -371,7 +381,6 @@ FG_ZOO = {
     "AD3": ("2\n1\n0.5\n0.3\nXOR 2 1 2\n", ["line 5, token 5", "'XOR'", "AD3"]),
     "a word": (FG_T3.replace("4 1\n", "4 one\n"), ["line 19", "'one'", "a number"]),
     "half a variable": ("1 0.5 0 2 0", ["number of variables of factor 0", "'0.5'"]),
-    "huge arity": ("1 1e300 0 2 0", ["number of variables of factor 0", "'1e300'"]),
     "label": ("1 1 -1 2 0", ["label of a variable", "token 3", "'-1'"]),
     "cardinality": ("1 1 0 0 0", ["cardinality", "token 4", "'0'"]),
     "two cardinalities": (
@@ -383,9 +392,7 @@ FG_ZOO = {
     "no entries left": ("1 1 0 2 2 0 1", ["entries of factor 0", "2 of them, of which 1"]),
     "cut": ("1 2 0 1 2", ["number of entries of factor 0", "ends after 5"]),
     "index": (FG_T3.replace("5 1.1051709180756477\n\n", "6 1\n\n"), ["index in factor 1", "'6'", "0 to 5"]),
-    "half an index": ("1 1 0 2 1 0.5 1", ["index in factor 0", "'0.5'"]),
     "negative value": ("1 1 0 2 1 0 -1", ["value in factor 0", "'-1'", "at least 0"]),
-    "nan": ("1 1 0 2 1 0 nan", ["value in factor 0", "'nan'"]),
     "variable twice": ("1 2 0 0 2 2 0", ["factor 0", "variable 0", "twice"]),
     "more": (FG_T3 + "7", ["after the last factor", "'7'"]),
 }

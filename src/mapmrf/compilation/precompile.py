@@ -90,15 +90,13 @@ def _protein() -> FactorGraph:
     return FactorGraph.from_tables(card, scopes, tables)
 
 
-def _colouring() -> FactorGraph:
-    """Four colours on a grid with diagonals: neighbours must differ."""
-    rng, side = np.random.default_rng(0), 6
+def _colouring(side: int) -> FactorGraph:
+    """Four colours on a grid, and on its diagonals if it is small: neighbours must differ."""
     place = np.arange(side * side).reshape(side, side)
     diagonal = np.stack([place[:-1, :-1].ravel(), place[1:, 1:].ravel()], axis=1)
+    edges = np.concatenate([_lattice(side), diagonal]) if side < 10 else _lattice(side)
     differ = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
-    return FactorGraph.from_pairwise(
-        rng.normal(size=(side * side, 4)), np.concatenate([_lattice(side), diagonal]), differ
-    )
+    return FactorGraph.from_pairwise(np.random.default_rng(0).normal(size=(side * side, 4)), edges, differ)
 
 
 def _tree() -> FactorGraph:
@@ -147,13 +145,6 @@ def _circuit() -> FactorGraph:
     rng = np.random.default_rng(0)
     edges = np.array([rng.permutation(40)[:2] for _ in range(80)])
     return FactorGraph.from_pairwise(rng.normal(size=(40, 2)), edges, np.eye(2), weight=rng.random(80))
-
-
-def _wide_hard() -> FactorGraph:
-    """Four colours on a grid large enough for several threads: neighbours must differ."""
-    side = 200
-    differ = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
-    return FactorGraph.from_pairwise(np.random.default_rng(0).normal(size=(side * side, 4)), _lattice(side), differ)
 
 
 def _wide_triples() -> FactorGraph:
@@ -224,7 +215,7 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "triples": _triples,
     "protein": _protein,
     "hard": lambda: _pairs(4, _lattice(6), hard=0.08),
-    "colouring": _colouring,
+    "colouring": lambda: _colouring(6),
     "tree": _tree,
     "dense": lambda: _pairs(2, np.array([(i, j) for i in range(24) for j in range(i + 1, 24)]), hard=0.0),
     "pedigree": _pedigree,
@@ -238,7 +229,7 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "gates": _gates,
     "wide_spins": lambda: _image(600, 600, 2, 0.8, 1.2),
     "wide_labels": lambda: _image(110, 110, 30, 0.8, 1.2),
-    "wide_hard": _wide_hard,
+    "wide_hard": lambda: _colouring(200),
     "wide_triples": _wide_triples,
     "unsolvable": _unsolvable,
     "counted": _counted,

@@ -96,11 +96,16 @@ def cache_folder() -> Path:
     """Return the folder of cached kernels: in NUMBA_CACHE_DIR if that is set, else in the user's cache folder."""
     if os.environ.get("NUMBA_CACHE_DIR"):
         return Path(os.environ["NUMBA_CACHE_DIR"], "mapmrf")
+    return user_folder() / "kernels"
+
+
+def user_folder() -> Path:
+    """Return our folder where the platform keeps the user's caches."""
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local", "mapmrf", "kernels")
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local", "mapmrf")
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "mapmrf" / "kernels"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mapmrf", "kernels")
+        return Path.home() / "Library" / "Caches" / "mapmrf"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mapmrf")
 
 
 @cache

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mapmrf.compilation.store import user_folder
 from mapmrf.errors import FormatError, UnknownName
 from mapmrf.model.graph import FactorGraph
 
@@ -133,20 +133,15 @@ def entries(which: str) -> tuple[Entry, ...]:
     ('M1', 'grid20x20.f10', 3015.7447, 'optimal (frontier DP)')
     """
     source = model_set(which).source
-    return tuple(_entry(row, source) for row in rows("catalogue", "") if row["set"] == which)
-
-
-def _entry(row: dict[str, str], source: str) -> Entry:
-    return Entry(
-        set=row["set"],
-        index=row["index"],
-        name=row["name"],
-        file=row["file"],
-        sha256=row["sha256"] or None,
-        best=float(row["best"]) if row["best"] else None,
-        best_status=row["best_status"],
-        source=source,
-        url=row["url"],
+    return tuple(
+        Entry(
+            **{name: row[name] for name in ("set", "index", "name", "file", "best_status", "url")},
+            sha256=row["sha256"] or None,
+            best=float(row["best"]) if row["best"] else None,
+            source=source,
+        )
+        for row in rows("catalogue", "")
+        if row["set"] == which
     )
 
 
@@ -166,15 +161,7 @@ def data_folders(data: str | os.PathLike[str] | None = None) -> tuple[Path, ...]
     if data is not None:
         return (Path(data),)
     named = [folder for folder in os.environ.get("MAPMRF_DATA", "").split(os.pathsep) if folder]
-    return tuple(Path(folder) for folder in named) or (_cache_folder() / "mapmrf",)
-
-
-def _cache_folder() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return tuple(Path(folder) for folder in named) or (user_folder(),)
 
 
 def plain_file(entry: Entry) -> str:

@@ -5,7 +5,6 @@ A file is named ``.part`` until it is complete and its uncompressed content has 
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
 import tarfile
@@ -216,8 +215,12 @@ def _try(url: str, part: Path, listener: Callable[[int, int | None], None]) -> s
     from requests import HTTPError, RequestException
 
     try:
-        with _without_empty(part):
+        try:
             _transfer(url, part, listener)
+        except BaseException:
+            if _size(part) == 0:  # leave no empty file behind
+                part.unlink(missing_ok=True)
+            raise
         return ""
     except HTTPError as error:
         answer: Any = error.response
@@ -233,17 +236,6 @@ def _try(url: str, part: Path, listener: Callable[[int, int | None], None]) -> s
         raise (NotOnServer if answer.status_code in (404, 410) else DownloadError)(f"{url}: {said}") from None
     except (OSError, RequestException) as error:
         return _first_cause(error)
-
-
-@contextlib.contextmanager
-def _without_empty(part: Path) -> Iterator[None]:
-    """Leave no empty file behind when a transfer fails."""
-    try:
-        yield
-    except BaseException:
-        if _size(part) == 0:
-            part.unlink(missing_ok=True)
-        raise
 
 
 def _transfer(url: str, part: Path, listener: Callable[[int, int | None], None]) -> None:

@@ -8,13 +8,12 @@ this module reads.
 from __future__ import annotations
 
 import re
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from mapmrf.errors import FormatError
-from mapmrf.formats.files import read_bytes, write_text
+from mapmrf.formats.files import read_bytes
 from mapmrf.formats.quadratic import (
     MOST_VARIABLES,
     NUMBER,
@@ -26,8 +25,8 @@ from mapmrf.formats.quadratic import (
     offset_of,
     quadratic_losses,
     sign_of,
-    term_text,
     terms_of,
+    write_terms,
 )
 from mapmrf.formats.tokens import numbers_of, read_text, shown
 from mapmrf.model.graph import FactorGraph
@@ -70,5 +69,5 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     check_quadratic(path, graph)
     terms = terms_of(graph, is_spin(graph))
     comment = f"# offset={-sign * terms.offset:.17g}\n" if terms.offset else ""
-    text = term_text(terms, sign, lambda weight: np.format_float_positional(weight, trim="0"))
-    write_text(path, chain([f"# vartype={'SPIN' if terms.spin else 'BINARY'}\n", comment], text))
+    head = f"# vartype={'SPIN' if terms.spin else 'BINARY'}\n{comment}"
+    write_terms(path, head, terms, sign, lambda weight: np.format_float_positional(weight, trim="0"))

@@ -17,16 +17,7 @@ from mapmrf.formats import scales
 from mapmrf.formats.files import write_text
 from mapmrf.formats.lists import keeps_list, tables_of_keys
 from mapmrf.formats.tables import MOST_COUNT, Factors, build, check_states, table_offsets, table_sizes, variables_with
-from mapmrf.formats.tokens import (
-    NumberFile,
-    charge_numbers,
-    fail_at,
-    first_non_number,
-    first_not_whole,
-    parse_numbers,
-    read_text,
-    whole_range,
-)
+from mapmrf.formats.tokens import NumberFile, first_not_whole, numbers_of, read_text, whole_range
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".fg",)
@@ -40,7 +31,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     # Entries that are not listed are forbidden. Variables are numbered in the order of their labels; if these are not
     # 0, 1, 2, ..., they become names. The format of AD3, which has the same suffix, is not supported.
     values = values or "potential"
-    file = _numbers(path)
+    hint = " (files of AD3 have the same suffix and are not supported)"
+    file = numbers_of(path, read_text(path), "among the numbers", hint=hint)
     layout = _layout(file)
     card, scope, names = _variables(file, layout)
     places = ranges(layout.entry_at, 2 * layout.count).reshape(-1, 2)
@@ -50,17 +42,6 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
         file.fail(int(places[bad, 1]), f"value in factor {_owner(layout, bad)}", scales.expected(values))
     scales.to_log(numbers, values)
     return build(path, card, _factors(file, layout, scope, (places[:, 0], numbers)), names)
-
-
-def _numbers(path: Path) -> NumberFile:
-    text = read_text(path)
-    charge_numbers(path, text)
-    numbers = parse_numbers(text)
-    if numbers is None:
-        place, word, _ = first_non_number(path, text)
-        hint = " (files of AD3 have the same suffix and are not supported)" if word.isupper() else ""
-        fail_at(path, text, place, "among the numbers", f"a number{hint}")
-    return NumberFile(path, numbers)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,14 +7,13 @@ constant: it is written as a comment, ``# constant=x``, which this module reads.
 from __future__ import annotations
 
 import re
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from mapmrf.arrays import offsets
 from mapmrf.errors import FormatError
-from mapmrf.formats.files import read_bytes, write_text
+from mapmrf.formats.files import read_bytes
 from mapmrf.formats.quadratic import (
     MOST_VARIABLES,
     NUMBER,
@@ -25,8 +24,8 @@ from mapmrf.formats.quadratic import (
     offset_of,
     quadratic_losses,
     sign_of,
-    term_text,
     terms_of,
+    write_terms,
 )
 from mapmrf.formats.tables import Factors, build
 from mapmrf.formats.tokens import numbers_of, read_text
@@ -91,8 +90,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     terms = terms_of(graph, spin=False)
     edges = _cut_of(path, terms)
     comment = f"# constant={-sign * terms.offset:.17g}\n" if terms.offset else ""
-    text = term_text(edges, -sign, "{:.17g}".format)
-    write_text(path, chain([f"{comment}{edges.n_vars} {len(edges.i)}\n"], text))
+    write_terms(path, f"{comment}{edges.n_vars} {len(edges.i)}\n", edges, -sign, "{:.17g}".format)
 
 
 def _cut_of(path: Path, terms: Terms) -> Terms:

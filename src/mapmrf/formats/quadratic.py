@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
-from mapmrf.formats.files import charge
+from mapmrf.formats.files import charge, write_text
 from mapmrf.formats.scales import check_values
 from mapmrf.formats.tables import Factors, build
 from mapmrf.formats.tokens import NumberFile, first_not_whole, names_lost, parse_numbers, shown
@@ -158,8 +159,12 @@ def terms_of(graph: FactorGraph, spin: bool) -> Terms:
     return Terms(graph.n_vars, first, second, np.concatenate([linear[listed], coupling]) + 0.0, offset + 0.0, spin)
 
 
-def term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Iterator[str]:
-    """Yield lines ``i j weight``."""
+def write_terms(path: Path, head: str, terms: Terms, sign: float, number: Callable[[float], str]) -> None:
+    """Write a header and lines ``i j weight``."""
+    write_text(path, chain([head], _term_text(terms, sign, number)))
+
+
+def _term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Iterator[str]:
     step = 1 << 16
     for begin in range(0, len(terms.i), step):
         some = slice(begin, begin + step)

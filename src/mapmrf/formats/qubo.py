@@ -7,11 +7,10 @@ format has no constant: it is written as a comment, ``c offset x``, which this m
 from __future__ import annotations
 
 import re
-from itertools import chain
 from pathlib import Path
 
 from mapmrf.errors import FormatError
-from mapmrf.formats.files import read_bytes, write_text
+from mapmrf.formats.files import read_bytes
 from mapmrf.formats.quadratic import (
     MOST_VARIABLES,
     NUMBER,
@@ -22,8 +21,8 @@ from mapmrf.formats.quadratic import (
     offset_of,
     quadratic_losses,
     sign_of,
-    term_text,
     terms_of,
+    write_terms,
 )
 from mapmrf.formats.tokens import numbers_of, read_text, shown, whole_number
 from mapmrf.model.graph import FactorGraph
@@ -84,4 +83,4 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     n_linear = int((terms.i == terms.j).sum())
     comment = f"c offset {-sign * terms.offset:.17g}\n" if terms.offset else ""
     header = f"p qubo 0 {terms.n_vars} {n_linear} {len(terms.i) - n_linear}\n"
-    write_text(path, chain([comment, header], term_text(terms, sign, "{:.17g}".format)))
+    write_terms(path, comment + header, terms, sign, "{:.17g}".format)

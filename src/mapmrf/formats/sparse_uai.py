@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,8 +33,7 @@ CONSTRAINTS = True
 _WORDS = ("SPARSEMARKOV", "SPARSEBAYES")
 
 
-def sniff(data: bytes) -> bool:
-    return data[:64].lstrip().upper().startswith(tuple(word.encode() for word in _WORDS))
+sniff = partial(uai.sniff, words=_WORDS)
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
@@ -127,10 +127,7 @@ def _text(
     constant, unary, tables = numbers
     loud = variables_with(graph, unary != neutral)
     n_constants = int(constant != neutral)
-    yield f"SPARSEMARKOV\n{graph.n_vars}\n{' '.join(map(str, graph.card.tolist()))}\n"
-    yield f"{n_constants + len(loud) + graph.n_factors + len(scopes)}\n" + "0\n" * n_constants
-    yield "".join([f"1 {i}\n" for i in loud.tolist()])
-    yield from uai.scope_text(graph)
+    yield from uai.head_text("SPARSEMARKOV", graph, n_constants, loud, len(scopes))
     yield "".join([f"{len(scope)} {' '.join(map(str, scope))}\n" for scope in scopes])
     yield f"\n{constant:.17g} 0\n" * n_constants
     unary_ptr = np.append(0, np.cumsum(graph.card[loud]))

@@ -134,13 +134,19 @@ def read_numbers(path: AnyPath, words: tuple[str, ...]) -> tuple[str, NumberFile
 
 
 def numbers_of(
-    path: AnyPath, text: bytes, what: str = "among the terms", again: Callable[[AnyPath], bytes] = read_text
+    path: AnyPath,
+    text: bytes,
+    what: str = "among the terms",
+    again: Callable[[AnyPath], bytes] = read_text,
+    hint: str = "",
 ) -> NumberFile:
     """Parse a text that contains nothing but numbers; `again` reads it again, after an error."""
+    # The hint is for files of another format, with words in capitals.
     charge_numbers(path, text)
     numbers = parse_numbers(text)
     if numbers is None:
-        fail_at(path, text, first_non_number(path, text)[0], what, "a number")
+        place, word, _ = first_non_number(path, text)
+        fail_at(path, text, place, what, f"a number{hint if word.isupper() else ''}")
     return NumberFile(path, numbers, text=again)
 
 

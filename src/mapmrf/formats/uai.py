@@ -44,8 +44,8 @@ _CHUNK = 1 << 16
 _LONG, _SHORT = f"{scales.WRITTEN_FORBIDDEN:.17g}", f"{scales.WRITTEN_FORBIDDEN:g}"
 
 
-def sniff(data: bytes) -> bool:
-    return data[:64].lstrip().upper().startswith(tuple(word.encode() for word in _WORDS))
+def sniff(data: bytes, words: tuple[str, ...] = _WORDS) -> bool:
+    return data[:64].lstrip().upper().startswith(tuple(word.encode() for word in words))
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -319,11 +319,7 @@ def model_text(graph: FactorGraph, constant: float, unary: Floats, tables: Float
     # constant in which everything is `neutral` are omitted.
     loud = variables_with(graph, unary != neutral)
     n_constants = int(constant != neutral)
-    yield f"MARKOV\n{graph.n_vars}\n{' '.join(map(str, graph.card.tolist()))}\n"
-    yield f"{n_constants + len(loud) + graph.n_factors}\n" + "0\n" * n_constants
-    for some in _chunks(loud):
-        yield "1 %d\n" * len(some) % tuple(some.tolist())
-    yield from scope_text(graph)
+    yield from head_text("MARKOV", graph, n_constants, loud)
     yield "\n" + f"1\n {constant:.17g}\n".replace(_LONG, _SHORT) * n_constants
     yield from _table_text(unary, graph.var_ptr, loud)
     yield from _table_text(tables, graph.table_ptr, graph.table_of)
@@ -335,7 +331,12 @@ def _chunks(items: Ints, size: int = 1) -> Iterator[Ints]:
         yield items[begin : begin + step]
 
 
-def scope_text(graph: FactorGraph) -> Iterator[str]:
+def head_text(word: str, graph: FactorGraph, n_constants: int, loud: Ints, n_more: int = 0) -> Iterator[str]:
+    """Yield the file up to the scopes of the constant, of variables with potentials, and of the factors."""
+    yield f"{word}\n{graph.n_vars}\n{' '.join(map(str, graph.card.tolist()))}\n"
+    yield f"{n_constants + len(loud) + graph.n_factors + n_more}\n" + "0\n" * n_constants
+    for some in _chunks(loud):
+        yield "1 %d\n" * len(some) % tuple(some.tolist())
     line = {k: f"{k}" + " %d" * k + "\n" for k in np.unique(graph.arity).tolist()}
     for some in _chunks(np.arange(graph.n_factors)):
         arity = graph.arity[some]

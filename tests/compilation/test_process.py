@@ -62,12 +62,6 @@ def test_giving_up_ends_the_process() -> None:
     assert not process.alive
 
 
-def test_a_run_without_patience_goes_on_and_the_process_finishes_by_itself() -> None:
-    with stoppable(CompileWatch(lambda: False, left=lambda: 1e-9)), patience(0.5), pytest.raises(CompilingPostponed):
-        compile_elsewhere("mapmrf.compilation.jit.nothing", ())
-    assert process._process is None
-
-
 def postpone() -> CompileProcess:
     """Have a run go on without its kernel; returns the process that finishes by itself."""
     with stoppable(CompileWatch(lambda: False, left=lambda: 1e-9)), patience(0.5), pytest.raises(CompilingPostponed):
@@ -75,8 +69,9 @@ def postpone() -> CompileProcess:
     return process._finishing[-1]
 
 
-def test_nothing_remains_of_processes_that_finished_by_themselves() -> None:
+def test_a_process_that_a_run_does_not_wait_for_finishes_by_itself_and_nothing_remains() -> None:
     first = postpone()
+    assert process._process is None
     first.listener.join()
     assert first.process.returncode == 0  # not a zombie
     assert first.process.stdout is not None and first.process.stdout.closed

@@ -178,3 +178,15 @@ def error_of(path: Path, function: Callable[..., object], *arguments: object, **
     message = str(caught.value)
     assert str(path) in message and "\n" not in message and len(message) < 400
     return message
+
+
+def write_opengm(path: Path, kind: int, shape: Sequence[int], indices: Sequence[int], values: Sequence[float]) -> Path:
+    """An OpenGM model of one function of a type on all variables."""
+    h5py, n = pytest.importorskip("h5py"), len(shape)
+    with h5py.File(path, "w") as file:
+        file["gm/header"] = np.array([2, 0, n, 1, 2, 16000, 0, kind, 1, 1], dtype=np.uint64)
+        file["gm/numbers-of-states"] = np.array(shape, dtype=np.uint64)
+        file[f"gm/function-id-{kind}/indices"] = np.array(indices, dtype=np.uint64)
+        file[f"gm/function-id-{kind}/values"] = np.array(values, dtype=np.float64)
+        file["gm/factors"] = np.array([0, 1, n, *range(n)], dtype=np.uint64)
+    return path

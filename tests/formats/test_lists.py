@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from format_models import write_opengm
 
 import mapmrf
 from mapmrf import FormatError
@@ -295,15 +296,7 @@ def test_evidence_and_lists(tmp_path: Path) -> None:
 
 
 def _opengm(path: Path, kind: int, shape: list[int], indices: list[int], values: list[float]) -> FactorGraph:
-    h5py = pytest.importorskip("h5py")
-    n = len(shape)
-    with h5py.File(path, "w") as file:
-        file["gm/header"] = np.array([2, 0, n, 1, 1, kind, 1, 1], dtype=np.uint64)
-        file["gm/numbers-of-states"] = np.array(shape, dtype=np.uint64)
-        file[f"gm/function-id-{kind}/indices"] = np.array(indices, dtype=np.uint64)
-        file[f"gm/function-id-{kind}/values"] = np.array(values)
-        file["gm/factors"] = np.array([0, 0, n, *range(n)], dtype=np.uint64)
-    return mapmrf.read(path, max_bytes=2e6)
+    return mapmrf.read(write_opengm(path, kind, shape, indices, values), max_bytes=2e6)
 
 
 def test_functions_of_opengm_that_stay_lists(tmp_path: Path) -> None:

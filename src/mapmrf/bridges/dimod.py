@@ -112,16 +112,17 @@ def from_polynomial(polynomial: Any) -> FactorGraph:
     """
     variables = variables_of(polynomial)
     place = {variable: i for i, variable in enumerate(variables)}
-    spin = polynomial.vartype.name == "SPIN"
     scopes, weights = [], []
     for term, bias in polynomial.items():
         if len(term) > 20:  # its table has 2 to the power of the degree entries
             raise UnsupportedModel(f"a term has {len(term)} variables, expected at most 20")
         scopes.append(sorted(place[variable] for variable in term))
         weights.append(0.0 - float(bias))  # no "-0"
-    monomials = {degree: _monomial(degree, spin) for degree in {len(scope) for scope in scopes}}
-    tables = [monomials[len(scope)] for scope in scopes]
     states = _STATES[polynomial.vartype.name]
+    product = [np.ones(1)]  # of so many variables, for all their states, the last fastest
+    for _ in range(max(map(len, scopes), default=0)):
+        product.append(np.outer(product[-1], np.array(states, dtype=np.float64)).ravel())
+    tables = [product[len(scope)] for scope in scopes]
     names = names_of(variables, [states] * len(variables))
     return FactorGraph.from_tables([2] * len(variables), scopes, tables, weight=weights, names=names)
 
@@ -132,15 +133,6 @@ def variables_of(polynomial: Any) -> list[Any]:
         return sorted(polynomial.variables)
     except TypeError:
         return sorted(polynomial.variables, key=lambda variable: (type(variable).__name__, repr(variable)))
-
-
-def _monomial(degree: int, spin: bool) -> Floats:
-    """Value of a product of variables for all their states, the last fastest."""
-    one = np.array(_STATES["SPIN" if spin else "BINARY"], dtype=np.float64)
-    table = np.ones(1)
-    for _ in range(degree):
-        table = np.outer(table, one).ravel()
-    return table
 
 
 # -- to dimod ---------------------------------------------------------------------------------------------------------

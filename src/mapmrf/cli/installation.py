@@ -32,13 +32,19 @@ def compile_command(native: bool, jobs: int | None, status: bool) -> None:
     An installed package contains machine code for any common CPU, so this is not needed. `--native` compiles for all
     features of this machine.
     """
+    from mapmrf.compilation.precompile import compile_all
     from mapmrf.compilation.store import mark_native, origins
+    from mapmrf.run.progress import TerminalBar
 
     if not status:
         began = time.perf_counter()
         if native:
             os.environ["MAPMRF_KERNELS"] = "compile"
-        _compile(jobs or os.cpu_count() or 1)
+        with TerminalBar("compiling", "bar", "count", "{task.fields[state]}", "elapsed", total=None) as bar:
+            compile_all(
+                jobs or os.cpu_count() or 1,
+                lambda done, total, name: bar.draw(completed=done, total=total, state=name),
+            )
         if native:
             del os.environ["MAPMRF_KERNELS"]
             mark_native()
@@ -46,14 +52,6 @@ def compile_command(native: bool, jobs: int | None, status: bool) -> None:
     for origin in origins():  # in the order of search
         click.echo(f"{'not used' if origin.code is None else 'used':10}{origin.what}: {origin.reason}")
     click.echo("else      compiled when first used")
-
-
-def _compile(jobs: int) -> None:
-    from mapmrf.compilation.precompile import compile_all
-    from mapmrf.run.progress import TerminalBar
-
-    with TerminalBar("compiling", "bar", "count", "{task.fields[state]}", "elapsed", total=None) as bar:
-        compile_all(jobs, lambda done, total, name: bar.draw(completed=done, total=total, state=name))
 
 
 @main.command()

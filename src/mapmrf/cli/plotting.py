@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -268,20 +269,15 @@ def _graph(request: PlotRequest) -> Figure:
     return factor_graph(request.model, labels=request.labels, title=request.title or "")
 
 
-def _kinds(request: PlotRequest) -> Figure:
-    from mapmrf.plots import kinds
+def _map(request: PlotRequest, kind: str) -> Figure:
+    """A picture of one result: the kinds of its states, or its margins."""
+    from mapmrf import plots
 
     if request.result is None:
-        raise OptionError("--kind kinds: expected one result, and its model for a map")
-    return kinds(request.result, request.model, shape=request.shape, title=request.title)
-
-
-def _margins(request: PlotRequest) -> Figure:
-    from mapmrf.plots import margins
-
-    if request.result is None:
-        raise OptionError("--kind margins: expected one result, and its model for a map")
-    return margins(request.result, request.model, shape=request.shape, title=request.title or "")
+        raise OptionError(f"--kind {kind}: expected one result, and its model for a map")
+    if kind == "kinds":
+        return plots.kinds(request.result, request.model, shape=request.shape, title=request.title)
+    return plots.margins(request.result, request.model, shape=request.shape, title=request.title or "")
 
 
 KINDS: dict[str, Callable[[PlotRequest], Figure]] = {
@@ -289,7 +285,7 @@ KINDS: dict[str, Callable[[PlotRequest], Figure]] = {
     "compare": _compare,
     "labels": _labels,
     "graph": _graph,
-    "kinds": _kinds,
-    "margins": _margins,
+    "kinds": partial(_map, kind="kinds"),
+    "margins": partial(_map, kind="margins"),
 }
 """The pictures by name."""

@@ -236,12 +236,17 @@ class Allowed:
 
 def fitting_names(graph: FactorGraph, allowed: Allowed) -> Names:
     """Names that a format can represent; a variable without state names has none in `states`."""
-    taken = _usable(graph.names.variables, allowed) if graph.names else {}
+    taken: dict[str, int] = {}  # the first variable with a name that is allowed
+    for i, name in enumerate(graph.names.variables if graph.names else ()):
+        if allowed.fits(name):
+            taken.setdefault(name, i)
     variables = []
     for i in range(graph.n_vars):
         name = graph.names.variables[i] if graph.names else ""
         if taken.get(name) != i:
-            name = _free(f"x{i}", taken)
+            name = f"x{i}"
+            while name in taken:
+                name += "_"
             taken[name] = i
         variables.append(name)
     return Names(tuple(variables), tuple(_states(graph, i, allowed) for i in range(graph.n_vars)))
@@ -256,25 +261,10 @@ def names_replaced(graph: FactorGraph, allowed: Allowed) -> list[str]:
     if n:
         lost.append(f"the names of {n} variables are replaced")
     states = zip(graph.names.states or (), fitting.states or (), strict=False)
-    n = sum(a != (b or _numbers(len(a))) for a, b in states)
+    n = sum(a != (b or tuple(map(str, range(len(a))))) for a, b in states)
     if n:
         lost.append(f"the names of the states of {n} variables are replaced")
     return lost
-
-
-def _usable(names: tuple[str, ...], allowed: Allowed) -> dict[str, int]:
-    """Name -> first variable that has it, for names that are allowed."""
-    usable: dict[str, int] = {}
-    for i, name in enumerate(names):
-        if allowed.fits(name):
-            usable.setdefault(name, i)
-    return usable
-
-
-def _free(name: str, taken: dict[str, int]) -> str:
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _states(graph: FactorGraph, i: int, allowed: Allowed) -> tuple[str, ...]:
@@ -285,7 +275,3 @@ def _states(graph: FactorGraph, i: int, allowed: Allowed) -> tuple[str, ...]:
     if not allowed.states_required:
         return ()
     return tuple(f"s{k}" for k in range(int(graph.card[i])))
-
-
-def _numbers(n: int) -> tuple[str, ...]:
-    return tuple(map(str, range(n)))

@@ -21,7 +21,6 @@ Cut = Literal["auto", "metis", "slabs"]
 
 ``auto``: ranges for lattices with long rows, and if METIS cuts hardly fewer factors.
 """
-LOSS = 1.2  # factor by which ranges may cut more factors
 ALIGNED = 16  # slabs begin at multiples of this, the size of a block of variables with its own sphere
 
 
@@ -78,7 +77,7 @@ def owners(graph: FactorGraph, parts: int, cut: Cut) -> Ints:
         found = metis(graph, parts)
     except ImportError:
         return ranges_of
-    return ranges_of if n_cut(graph, ranges_of) <= LOSS * n_cut(graph, found) else found
+    return ranges_of if n_cut(graph, ranges_of) <= 1.2 * n_cut(graph, found) else found
 
 
 def has_rows(graph: FactorGraph) -> bool:

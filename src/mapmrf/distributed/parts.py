@@ -333,8 +333,6 @@ def describe(error: BaseException) -> str:
 LAUNCHED = ("PMI_SIZE", "PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 """Environment variables set by MPI launchers."""
 
-EAGER, NAP = 200, 2e-5  # number of immediate polls for messages, and the seconds between later polls
-
 
 class Ranks(Protocol):
     """Communication between the processes of a run; collective calls are made by all of them in the same order."""
@@ -429,11 +427,11 @@ class MPIRanks:
     def finish(self, requests: Sequence[Any]) -> None:
         """Wait for everything that was begun: busily at first, then leaving the core to others."""
         pending = [request for request in requests if request is not None]
-        for _ in range(EAGER):
+        for _ in range(200):
             if self._mpi.Request.Testall(pending):
                 return
         while not self._mpi.Request.Testall(pending):
-            time.sleep(NAP)
+            time.sleep(2e-5)
 
     def abort(self, code: int) -> None:
         self.comm.Abort(code)

@@ -384,8 +384,6 @@ class PartedResult:
 # Parts that share a factor have different colours, and all parts of a colour are improved at once. So a gain of a part
 # is a gain of the whole, and the value never decreases.
 
-ROUNDS = 10  # maximum number of rounds over all colours; it ends earlier if no part gains
-
 
 def polished(
     model: PartedModel, labels: Ints, method: Method, seconds: Callable[[], float | None], stop: Callable[[], bool]
@@ -397,7 +395,7 @@ def polished(
     # An exchange of labels: one number for every variable.
     pairs = zip(model.parts, model.slices, strict=True)
     exchange = Halo(model.ranks, [Local(part, where.start, np.arange(part.graph.n_vars + 1)) for part, where in pairs])
-    for _ in range(ROUNDS):
+    for _ in range(10):  # rounds over all colours; fewer if no part gains
         gained = False
         for colour in range(max(colours) + 1):
             for part, where in zip(model.parts, model.slices, strict=True):

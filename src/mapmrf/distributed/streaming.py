@@ -26,7 +26,6 @@ from mapmrf.model.graph import FactorGraph
 
 BLOCK = 1 << 24  # bytes of text read at a time
 AHEAD = 1 << 16  # scopes processed together
-WORDS = (b"MARKOV", b"BAYES")
 
 
 class FileLayout(NamedTuple):
@@ -108,7 +107,7 @@ def _numbers(source: Path, spool: Path) -> Floats:
                 if first:
                     word, _, text = text.lstrip().partition(b"\n") if b"\n" in text else (text, b"", b"")
                     head = word.split()
-                    if not head or head[0].upper() not in WORDS:
+                    if not head or head[0].upper() not in (b"MARKOV", b"BAYES"):
                         raise FormatError(f"{source}: expected MARKOV or BAYES at the start")
                     text, first = b" ".join(head[1:]) + b" " + text, False
                 _parse(source, text).tofile(out)

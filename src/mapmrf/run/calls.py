@@ -19,9 +19,6 @@ from mapmrf.run import interrupts
 
 R = TypeVar("R")
 
-LOOK = 0.1
-"""Seconds between a waiting caller's checks of the clock: a signal delivered to another thread does not wake it."""
-
 
 class CallAbandoned(Exception):
     """A call took too long and was abandoned."""
@@ -117,13 +114,14 @@ class Supervisor:
         return value
 
     def _wait(self, call: _Call, patience: Callable[[], float]) -> _Outcome:
+        look = 0.1  # seconds between two checks: a signal delivered to another thread does not wake this one
         while True:
             left = patience()
             if left <= 0 and call.abandon():
                 self._abandon_thread()
                 raise CallAbandoned
             with suppress(Empty):
-                outcome = call.outbox.get(timeout=max(0.001, min(LOOK, left)))
+                outcome = call.outbox.get(timeout=max(0.001, min(look, left)))
                 if outcome is not None:
                     return outcome
             self._idle()

@@ -21,7 +21,6 @@ from mapmrf.run.result import relative_gap
 
 log = logging.getLogger("mapmrf")
 
-ROUGHLY = 1e-6  # relative gap above which round-off does not matter
 KERNEL_FACTORS = 20_000  # number of factors from which labellings are evaluated by a kernel
 
 STRICT = "MAPMRF_STRICT"
@@ -169,7 +168,8 @@ class Incumbent:
     @property
     def meets_bound(self) -> bool:
         """Whether the bound meets the value, up to the round-off of sums."""
-        return self.closed(0.0) or (self.closed(ROUGHLY) and self.closed(0.0, self.scale.allowance))
+        roughly = self.closed(1e-6)  # otherwise round-off, which takes a while to compute, does not matter
+        return self.closed(0.0) or (roughly and self.closed(0.0, self.scale.allowance))
 
     @property
     def optimal(self) -> bool:

@@ -18,7 +18,6 @@ PATIENCE = 2.0
 """Seconds after which another signal is raised although the run has reacted to the first, since it seems to hang."""
 
 REACTION = 0.5  # seconds that the current operation has to finish after the first signal
-LOOK = 0.2  # seconds between checks of a program that must end in time
 
 DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """Handlers that may be replaced; a user's own handler stays."""
@@ -269,7 +268,7 @@ def ending_within(seconds: float) -> Iterator[None]:
     finished = threading.Event()
 
     def watch() -> None:
-        while not finished.wait(LOOK):
+        while not finished.wait(0.2):
             if flag.number and flag.seconds > seconds:
                 leave_at_once(flag.number)
 

@@ -88,9 +88,6 @@ def _error(method: Any, option: str, expected: str) -> OptionError:
 
 GAP_TOLERANCE = 1e-6  # default relative gap at which a run may end
 
-LEAST_PATIENCE, PATIENCE = 10, 0.25
-"""Extra iterations, and share of those done, for closing the gap exactly once it is within the default tolerance."""
-
 
 def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float | None:
     """(bound - value) / max(unit, |value|), never negative; None without a bound, inf while no finite value is known.
@@ -147,4 +144,5 @@ class GapTolerance(NamedTuple):
         return incumbent.closed(self.relative, self.absolute)
 
     def more_iterations(self, done: int) -> int:
-        return LEAST_PATIENCE + int(PATIENCE * done) if self.patient else 0
+        """Iterations in which a run within the default tolerance may still close the gap exactly."""
+        return 10 + done // 4 if self.patient else 0

@@ -12,12 +12,6 @@ from typing import Self
 from mapmrf.arrays import Ints
 from mapmrf.run.result import Result, TracePoint
 
-WORTH_A_LINE = 0.01  # fraction of the gap that a better bound must close to be printed
-
-SILENCE, SILENT_SHARE = 5.0, 0.1
-"""A log has a line after this many seconds without an improvement, or after this fraction of the time so far if that
-is longer."""
-
 
 class TerminalBar:
     """A transient progress bar on standard error where that is a terminal; nothing in a pipe."""
@@ -111,9 +105,9 @@ class ImprovementLines:
         """Print a trace point if it is an improvement, or if a line is due; never stops the run."""
         bound = math.inf if point.bound is None else point.bound
         closed = bound < math.inf and (
-            self.bound == math.inf or self.bound - bound >= WORTH_A_LINE * (self.bound - point.value)
+            self.bound == math.inf or self.bound - bound >= 0.01 * (self.bound - point.value)
         )
-        due = self.regularly and point.time - self.time >= max(SILENCE, SILENT_SHARE * point.time)
+        due = self.regularly and point.time - self.time >= max(5.0, 0.1 * point.time)
         if point.value > self.value or (closed and bound < self.bound) or due:
             self.value, self.bound, self.time = point.value, bound, point.time
             shown = "-" if point.bound is None else f"{point.bound:.4f}"

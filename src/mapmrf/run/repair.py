@@ -18,13 +18,7 @@ from mapmrf.model.names import Names
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts, pace
 
-MAX_NODES = 20_000  # nodes after which a search without kernels gives up
-
-FEW_STATES, FEW_NODES = 300, 50
-"""States up to which a model is first searched without kernels, and the node limit of that search."""
-
-REPAIR_WORK, FRUITLESS_WORK = 10_000_000, 3_000_000
-"""Limits on the table entries that a repair reads, in all and since its last success."""
+FEW_STATES = 300  # states up to which a model is first searched without kernels
 
 MOST_WORK = 200_000_000  # clauses that a search visits before it gives up: some seconds
 
@@ -50,13 +44,13 @@ def find_feasible(problem: Problem, labels: Ints, seconds: float = math.inf, wor
     if problem.graph.constant == -math.inf:
         return FeasibleSearch(None, complete=True)
     if problem.n_states <= FEW_STATES:
-        found = find_by_branching(problem, labels, FEW_NODES, seconds)
+        found = find_by_branching(problem, labels, 50, seconds)
         if found.complete:
             return found
     if fits_clauses(problem):
         with suppress(CompilingStopped):  # no time to wait for kernels
             return _find_by_conflicts(problem, labels, seconds, work)
-    return find_by_branching(problem, labels, MAX_NODES, seconds)
+    return find_by_branching(problem, labels, 20_000, seconds)
 
 
 def climb(problem: Problem, labels: Ints, seconds: float = math.inf) -> Ints:
@@ -116,7 +110,8 @@ def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: flo
         work += pace.CLAUSES
         success = work if search.n_violated < before else success
         before = search.n_violated
-        if before <= least or work >= min(REPAIR_WORK, success + FRUITLESS_WORK) or clock.over():
+        most = min(10_000_000, success + 3_000_000)  # entries to read, in all and since the last success
+        if before <= least or work >= most or clock.over():
             return search.labels
 
 

@@ -74,9 +74,6 @@ _MEANINGS = {
 }
 
 
-COMPILING = 2.0  # compile time from which a summary mentions it, in seconds
-
-
 @dataclass(frozen=True, eq=False)
 class Result:
     """The result of a run.
@@ -254,7 +251,7 @@ class Result:
         if self.relaxed_value is not None:
             lines.append(f"relaxed value  {self.relaxed_value:.6f}")
         polish = f" + {self.options['polish']}" if "polish" in self.options else ""
-        compiling = f", {self.compile_time:.1f} s of them loading or compiling" if self.compile_time > COMPILING else ""
+        compiling = f", {self.compile_time:.1f} s of them loading or compiling" if self.compile_time > 2.0 else ""
         spent = f"{self.iterations} iteration{'' if self.iterations == 1 else 's'}, {self.runtime:.3f} s{compiling}"
         lines.append(f"method         {self.method}{polish}, {spent}")
         if self.names is not None and shown > 0:

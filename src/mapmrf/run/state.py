@@ -113,8 +113,6 @@ PREFIX = struct.Struct("<8sQI")
 
 ALIGNMENT = 64
 
-PIECE = 1 << 24  # bytes read and checked at a time
-
 TYPES = {np.dtype(name).str: name for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")}
 """Types that arrays may have in a file: numbers only."""
 
@@ -238,7 +236,7 @@ def _check(file: BinaryIO, begin: int, place: ArrayPlace, path: Path) -> None:
     file.seek(begin + place.at)
     left, crc = place.n_bytes, 0
     while left:
-        data = file.read(min(PIECE, left))
+        data = file.read(min(1 << 24, left))
         if not data:
             raise FormatError(f"{path}: damaged: it ends within the array {place.name!r}")
         crc, left = zlib.crc32(data, crc), left - len(data)

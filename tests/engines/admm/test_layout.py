@@ -105,23 +105,27 @@ def test_large_models_are_laid_out_in_pieces_and_come_out_the_same(monkeypatch: 
 # -- the unit of rho --------------------------------------------------------------------------------------------------
 
 
-def test_the_interaction_of_a_2x2_table_is_its_coupling() -> None:
-    """Of [[a, b], [c, d]] rows and columns leave (a + d - b - c) / 4 in every entry, up to its sign."""
-    graph = FactorGraph.from_tables([2, 2], [(0, 1)], [[[1.0, 2.0], [4.0, 9.0]]])
-    assert interaction_scale(Problem.compile(graph)) == pytest.approx(1.0)
+CUBE = np.random.default_rng(0).normal(size=(3, 2, 4))
+EFFECTS = np.add.outer(np.add.outer([1.0, -2.0, 0.5], [0.3, 4.0]), [1.0, 2.0, -3.0, 7.0])
+CENTRED = CUBE - CUBE.mean()
+for axis in range(3):
+    CENTRED = CENTRED - CENTRED.mean(axis=tuple({0, 1, 2} - {axis}), keepdims=True)
+UNITS = {
+    "a coupling": ([2, 2], [(0, 1)], [[[1.0, 2.0], [4.0, 9.0]]], 1.0),
+    "no unary parts": ([3, 2, 4], [(0, 1, 2)], [CUBE + EFFECTS], math.sqrt((CENTRED**2).mean())),
+    "unary only": ([2, 2], [(0,), (1,)], [[0.0, 3.0], [-np.inf, -1.0]], 4.0 / 3.0),
+    "nothing": ([2, 2], [(0, 1)], [[[5.0, 5.0], [5.0, 5.0]]], 1.0),
+    "no round-off": ([1, 3], [(0, 1), (1,)], [[[0.1, 0.7, 0.3]], [0.5, -0.2, 0.9]], 0.4),
+    "tables that are shared": ([2] * 4, [(0, 1), (1, 2), (2, 3), (0, 3)], [np.eye(2)] * 3 + [4 * np.eye(2)], 3.5 / 4),
+    "forbidden at the lowest": ([2, 2], [(0, 1)], [[[1.0, -np.inf], [0.0, 1.0]]], 0.5),
+}
 
 
-def test_unary_parts_are_no_interaction() -> None:
-    """Adding functions of single variables to a table changes nothing; a table of nothing else counts 0."""
-    random = np.random.default_rng(0)
-    table = random.normal(size=(3, 2, 4))
-    parts = random.normal(size=(3, 1, 1)) + random.normal(size=(1, 2, 1)) + random.normal(size=(1, 1, 4)) + 7.0
-    scales = [
-        interaction_scale(Problem.compile(FactorGraph.from_tables([3, 2, 4], [(0, 1, 2)], [t])))
-        for t in (table, table + parts)
-    ]
-    assert scales[0] == pytest.approx(scales[1])
-    assert 0.3 < scales[0] < 1.5
+@pytest.mark.parametrize("name", UNITS)
+def test_the_unit_is_the_mean_interaction(name: str) -> None:
+    """What rows and columns leave of a table; without any, the mean size of the unary potentials, or 1."""
+    *model, expected = UNITS[name]
+    assert interaction_scale(Problem.compile(FactorGraph.from_tables(*model))) == pytest.approx(expected)
 
 
 @given(recipe=recipes(), factor=st.sampled_from([0.001, 8.0, 1e4]))
@@ -132,36 +136,6 @@ def test_the_unit_grows_with_the_potentials(recipe: Recipe, factor: float) -> No
     other = interaction_scale(Problem.compile(scaled))
     assert unit > 0 and math.isfinite(unit)
     assert other == pytest.approx(factor * unit) or unit == other == 1.0
-
-
-def test_models_without_interaction_have_a_unit_too() -> None:
-    """The spread of the unary potentials, forbidden states aside; 1 if all is 0."""
-    one = FactorGraph.from_tables([2, 2], [(0,), (1,)], [[0.0, 3.0], [-np.inf, -1.0]])
-    assert interaction_scale(Problem.compile(one)) == pytest.approx(4.0 / 3.0)
-    flat = FactorGraph.from_tables([2, 2], [(0, 1)], [[[5.0, 5.0], [5.0, 5.0]]])
-    assert interaction_scale(Problem.compile(flat)) == 1.0
-
-
-def test_round_off_is_no_interaction() -> None:
-    """A variable of one state interacts with nothing: its tables count exactly 0, not 1e-17."""
-    random = np.random.default_rng(0)
-    for seed in range(20):
-        table, unary = np.random.default_rng(seed).normal(size=(1, 3)), random.normal(size=3)
-        graph = FactorGraph.from_tables([1, 3], [(0, 1), (1,)], [table, unary])
-        assert interaction_scale(Problem.compile(graph)) == pytest.approx(np.abs([0.0, *unary]).mean())
-
-
-def test_shared_tables_count_once_for_every_factor() -> None:
-    table, other = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[4.0, 0.0], [0.0, 4.0]])
-    scopes = [(0, 1), (1, 2), (2, 3), (0, 3)]
-    graph = FactorGraph.from_tables([2] * 4, scopes, [table, table, table, other])
-    assert interaction_scale(Problem.compile(graph)) == pytest.approx((3 * 0.5 + 2.0) / 4)
-
-
-def test_forbidden_entries_stand_at_the_lowest_finite_one() -> None:
-    tables = [[[1.0, -np.inf], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]]
-    scales = [interaction_scale(Problem.compile(FactorGraph.from_tables([2, 2], [(0, 1)], [t]))) for t in tables]
-    assert scales[0] == pytest.approx(scales[1])
 
 
 # -- forbidden states -------------------------------------------------------------------------------------------------

@@ -103,14 +103,13 @@ def test_the_factor_step_is_optimal_from_any_start(shape: str, n: int) -> None:
             u = u + 0.3 * random.normal(size=2 * n)
             y[:count] *= rho / max(y[:count].sum(), 1e-300)
             scratch = forest_qp.ForestScratch(*np.full((6, 2 * n + 1), np.nan), *np.full((4, 2 * n + 1), -7))
-            count, tau = plain(forest_qp.forest_qp)(
+            count = plain(forest_qp.forest_qp)(
                 u, pair, problem.forms, rho, factor_qp.Support(slots, y, 0), count, scratch
             )
             mass = np.zeros(n * n)
             for slot, part in zip(slots[:count].tolist(), y[:count], strict=True):
                 mass[plain(forest_qp.slot_row)(slot) * n + plain(forest_qp.slot_col)(slot)] += part
             assert kkt_violation(m, u, theta, rho, mass) < 1e-9
-            assert tau == pytest.approx((theta + m.T @ (u - m @ mass)).max(), abs=1e-9)
 
 
 @pytest.mark.parametrize("n", [6, STEP_STATES + 1])

@@ -114,17 +114,13 @@ class DenseScratch(NamedTuple):
 
 
 @bare
-def dense_qp(
-    u: Floats, factor: DenseFactor, rho: float, support: Support, n: int, scratch: DenseScratch
-) -> tuple[int, float]:
-    """Solve the subproblem of any table; return the new size of the support and tau.
+def dense_qp(u: Floats, factor: DenseFactor, rho: float, support: Support, n: int, scratch: DenseScratch) -> int:
+    """Solve the subproblem of any table; return the new size of the support.
 
     u : scaled targets, the states of each variable from ``state_at[k]`` on. support : in and out, n slots on entry.
-    On return ``scratch.price`` holds the prices.
     """
     if n == 0:
         n = _seed(u, factor, rho, support)
-    tau = 0.0
     for _ in range(20 * len(u) + 4 * len(factor.config) + 20):
         _gram(factor, support, n, scratch.square)
         _factorise(scratch.square, n)
@@ -138,7 +134,7 @@ def dense_qp(
         if entering < 0:
             break
         n = _enter(entering, factor, support, n, scratch)
-    return n, tau
+    return n
 
 
 @inlined

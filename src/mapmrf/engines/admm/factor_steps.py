@@ -30,8 +30,8 @@ from mapmrf.engines.admm.factor_qp import (
 from mapmrf.engines.admm.forest_qp import (
     STEP_STATES,
     PairTable,
+    forest_qp,
     forest_scratch,
-    forest_solve,
     form_of,
     slot_col,
     slot_row,
@@ -237,9 +237,9 @@ def _forests(
         table = tables.theta[table_at[a] : table_at[a] + k1 * k2].reshape(k1, k2)
         weight, support = weight_of(tables.weight, a), Support(slots, x, slot_at)
         if forms is None and weight == 1.0:  # the usual case, compiled without the products
-            n, _ = forest_solve(u, PairTable(table, 1.0, NO_FORM), None, rho, support, count[a], room)
+            n = forest_qp(u, PairTable(table, 1.0, NO_FORM), None, rho, support, count[a], room)
         else:
-            n, _ = forest_solve(u, PairTable(table, weight, form_of(forms, a)), forms, rho, support, count[a], room)
+            n = forest_qp(u, PairTable(table, weight, form_of(forms, a)), forms, rho, support, count[a], room)
         count[a] = n
         for v in range(n_states):
             marginal[v] = 0.0
@@ -285,7 +285,7 @@ def update_dense(
             pull = factors.pull[task.pull_at + f * size : task.pull_at + (f + 1) * size]
             weight = weight_of(tables.weight, a)
             factor = DenseFactor(tables.theta, tables.table_at[a], weight, config, starts, ridge, pull)
-            n, _ = dense_qp(u, factor, rho, Support(slots, x, slot_at), count[a], room)
+            n = dense_qp(u, factor, rho, Support(slots, x, slot_at), count[a], room)
             count[a] = n
             for v in range(n_states):
                 marginal[v] = 0.0

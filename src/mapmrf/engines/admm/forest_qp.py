@@ -118,7 +118,7 @@ def forest_scratch(numbers: Floats, integers: Ints) -> ForestScratch:
     )  # fmt: skip
 
 
-@bare
+@inlined
 def forest_qp(
     u: Floats,
     factor: PairTable,
@@ -127,31 +127,16 @@ def forest_qp(
     support: Support,
     n: int,
     scratch: ForestScratch,
-) -> tuple[int, float]:
-    """Solve the subproblem of a K1 x K2 table; return the new size of the support and tau.
+) -> int:
+    """Solve the subproblem of a K1 x K2 table; return the new size of the support.
 
     u : scaled targets, rows then columns. support : in and out, n slots on entry; 0 for a cold start. forms : None if
-    no table has one, which gives a smaller kernel. On return ``scratch.price`` holds the prices u - M y.
+    no table has one, which gives a smaller kernel.
     """
-    return forest_solve(u, factor, forms, rho, support, n, scratch)
-
-
-@inlined
-def forest_solve(
-    u: Floats,
-    factor: PairTable,
-    forms: PairForms | None,
-    rho: float,
-    support: Support,
-    n: int,
-    scratch: ForestScratch,
-) -> tuple[int, float]:
-    """`forest_qp`, inlined into its caller."""
     k1, k2 = factor.table.shape
     walk = ForestWalk(scratch.pot, scratch.tree, scratch.n_rows, scratch.n_cols)
     if n == 0:
         n = _forest_seed(u, factor, forms, rho, support, scratch.price)
-    tau = 0.0
     for _ in range(20 * (k1 + k2) + 20):
         tau = _forest_minimise(u, factor, rho, support, n, scratch)
         blocked = retreat(support, scratch.goal, n)
@@ -162,7 +147,7 @@ def forest_solve(
         if row < 0:
             break
         n = _forest_enter(row, col, k1, k2, support, n, walk)
-    return n, tau
+    return n
 
 
 @bare

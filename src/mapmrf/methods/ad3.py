@@ -23,8 +23,6 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice, check_within, is_closed
 from mapmrf.run.result import Status
 
-ITEM_WORK = 50  # cost per indicator of a constraint's step, in table entries
-MOVE_STATES = 1_000_000  # states examined by the local search after a measurement, with constraints: a few milliseconds
 ROOT_ITERATIONS = 2000  # iterations after which branch and bound accepts the root relaxation as it is
 _BY_MODE: Any = None  # default of the iteration limit, which depends on `branch_and_bound`
 
@@ -144,7 +142,7 @@ class AD3(Method):
         admm, left = state.admm, self.max_iterations - state.iterations
         due = self.check_every - state.iterations % self.check_every
         constraints = problem.graph.constraints
-        work = problem.n_configs + (0 if constraints is None else ITEM_WORK * len(constraints.var))
+        work = problem.n_configs + (0 if constraints is None else 50 * len(constraints.var))
         n = min(due, left, max(1, pace.ADMM // max(1, work)))
         state.iterations += 0 if admm.engine.idle else n
         if n < min(due, left):
@@ -239,7 +237,7 @@ class AD3Run:
         if self.moves is None:
             self.moves = ConstrainedSearch(problem, labels, 0)
         self.moves.restart(labels)
-        self.moves.run(max(1, MOVE_STATES // problem.n_states))
+        self.moves.run(max(1, 1_000_000 // problem.n_states))  # a few milliseconds
         return self.moves.incumbent.labels, self.moves.incumbent.value
 
     @property

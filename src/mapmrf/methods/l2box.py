@@ -17,8 +17,6 @@ from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.result import Status
 
-PRODUCTS = 8  # approximate number of products with the quadratic form per iteration
-
 
 @dataclass(frozen=True)
 class L2Box(Method):
@@ -133,7 +131,7 @@ class L2Box(Method):
             labels = segment_argmax(problem.graph.theta_v, problem.graph.var_ptr)
             return Progress(0, labels=labels, finished=Status.CONVERGED)
         program, now = state.program, state.box[0]
-        cost = PRODUCTS * problem.n_configs + 10 * problem.n_states
+        cost = 8 * problem.n_configs + 10 * problem.n_states  # some eight products with the quadratic form
         n = min(max(1, pace.BOX_ADMM // cost), self.max_iterations - state.iterations)
         before = float(now.best)
         state.iterations += iterate_box(

@@ -15,10 +15,6 @@ from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.calls import check_awaited
 
-POWER_STEPS, POWER_WORK = 100, 200_000_000
-"""Maximum number of power iterations for the form's largest eigenvalue, and of entries touched by all of them."""
-
-CALL_WORK = 20_000_000  # entries touched per kernel call: some hundredths of a second
 CHUNK = 1 << 18  # table entries processed at a time, which limits temporary memory
 
 
@@ -66,8 +62,9 @@ class BoxProgram:
         shape = np.sqrt(self.reach)
         size = self.form.tables.size
         entries = 4 * self.form.pairs.strength.size + int((size[0] * size[1]).sum())
-        steps = int(np.clip(POWER_WORK // max(1, entries), POWER_STEPS // 5, POWER_STEPS))
-        each, found, room = max(1, CALL_WORK // max(1, entries)), 0.0, np.empty_like(v)
+        steps = int(np.clip(200_000_000 // max(1, entries), 20, 100))  # power iterations
+        each = max(1, 20_000_000 // max(1, entries))  # per kernel call, of some hundredths of a second
+        found, room = 0.0, np.empty_like(v)
         for done in range(0, steps, each):  # v carries over to the next call
             check_awaited()
             found = largest_curvature(min(each, steps - done), self.form, shape, v, room)

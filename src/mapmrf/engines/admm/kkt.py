@@ -13,11 +13,6 @@ from mapmrf.engines.admm.structs import BatchRow, FactorKind
 from mapmrf.model.polytope import blocks, dense
 from mapmrf.model.problem import Batch
 
-SUPPORT = 1e-9  # masses up to this are round-off, not support
-
-
-ENTRIES = 1 << 16  # table entries processed at a time, which limits temporary memory
-
 
 def kkt_residuals(engine: Engine) -> dict[str, float]:
     """Compute the residuals of the KKT conditions, in the 2-norm.
@@ -47,13 +42,13 @@ def _factor_distance2(engine: Engine, lam: Floats) -> float:
     total = 0.0
     for batch, rows, block in blocks(engine.problem, engine.factor_marginals):
         mine = edge_lam[batch.edge_states].reshape(batch.n, -1)
-        step = max(1, ENTRIES // batch.n_configs)
+        step = max(1, (1 << 16) // batch.n_configs)  # limits temporary memory
         for begin in range(rows.start, rows.stop, step):
             part = slice(begin, min(begin + step, rows.stop))
             price = tables_of(engine, batch, part)
             for k in range(batch.arity):
                 price = price + mine[part, batch.state_at[k] + batch.config[:, k]]
-            used = block[part.start - rows.start : part.stop - rows.start] > SUPPORT
+            used = block[part.start - rows.start : part.stop - rows.start] > 1e-9  # less than that is round-off
             total += float(cone_distance2(price, used).sum())
     return total
 

@@ -23,16 +23,9 @@ from mapmrf.run.repair import MOST_WORK, find_feasible
 from mapmrf.run.result import Status
 from mapmrf.run.state import DualState
 
-MAX_BESIDE = 4_000_000
-"""Maximum number of edge states for which labellings climb and beliefs are propagated."""
-SLICE, START_ITERATIONS = 3e8, 700
-"""Work, in nanoseconds as `LSLPRun.work` estimates them, after which LP phase, beliefs and chains take turns; and
-iterations of a start, which is slow if it takes longer than that."""
-CHAIN_WORK, CHAIN_SHARE, SLOW_SHARE, STEP_OF_CHAINS = 2e7, 0.5, 0.25, 1e7
-"""Chains may take this much work and this share of that of everything else, the second one if starts are slow; and the
-work of a step of them."""
-EARLY_WORK = 20_000_000
-"""Clauses that the first search for a feasible labelling visits: some tenths of a second."""
+SLICE = 3e8
+"""Work, in nanoseconds as `LSLPRun.work` estimates them, after which LP phase, beliefs and chains take turns."""
+STEP_OF_CHAINS = 1e7  # work of a step of chains
 
 
 class LSLPRun(SphereRun):
@@ -67,7 +60,7 @@ class LSLPRun(SphereRun):
     @property
     def is_small(self) -> bool:
         """Whether there is time and memory for other engines beside ADMM."""
-        return self.problem.n_edge_states <= MAX_BESIDE
+        return self.problem.n_edge_states <= 4_000_000
 
     def note(self, found: Measurement) -> Measurement:
         """Update the best value and bound, and the best labelling of the phase.
@@ -176,8 +169,8 @@ class LSLPRun(SphereRun):
 
     @property
     def is_slow(self) -> bool:
-        """Whether a start takes so long that chains should not wait for it."""
-        return START_ITERATIONS * self.costs[0] > SLICE
+        """Whether a start, of some 700 iterations, takes so long that chains should not wait for it."""
+        return 700 * self.costs[0] > SLICE
 
     @property
     def may_chain(self) -> bool:
@@ -186,11 +179,11 @@ class LSLPRun(SphereRun):
 
     @property
     def has_share_left(self) -> bool:
-        """Whether chains have not had their share yet."""
+        """Whether chains have not had half of the work of everything else yet; a quarter if starts are slow."""
         assert self.search is not None
         others = self.work_of_iterations + self.message_iterations * self.costs[1]
         steps = self.search.total + (0 if self.search.steps else self.search.last_steps)
-        return STEP_OF_CHAINS * steps <= CHAIN_WORK + (SLOW_SHARE if self.is_slow else CHAIN_SHARE) * others
+        return STEP_OF_CHAINS * steps <= 2e7 + (0.25 if self.is_slow else 0.5) * others
 
     # -- labellings ---------------------------------------------------------------------------------------------------
 
@@ -229,7 +222,8 @@ class LSLPRun(SphereRun):
         """Decide where chains start, at the end from the best labelling first; False if no labelling is feasible."""
         assert self.search is not None
         last = len(self.waiting) <= 2
-        if (last or self.chain_steps == 0) and not self.find_feasible(MOST_WORK if last else EARLY_WORK):
+        work = MOST_WORK if last else 20_000_000  # clauses to visit: at first some tenths of a second
+        if (last or self.chain_steps == 0) and not self.find_feasible(work):
             return False
         self.search.choose()
         return True

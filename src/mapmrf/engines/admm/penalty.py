@@ -141,10 +141,6 @@ def update_rho(penalty: Penalty) -> None:
 
 
 CHUNK = 1 << 18  # table entries processed at a time, which limits temporary memory
-BLAS_PIECE = 10_000  # maximum length of an inner product that BLAS computes in one thread
-ROUND_OFF = 1e-12  # relative residual of a table that still counts as no interaction
-LEAST = float(np.finfo(np.float64).tiny)  # the smallest normal floating-point number
-LEAST_SHARE = 1e-100  # the smallest scale, relative to the largest unary potential
 
 
 def interaction_scale(problem: Problem) -> float:
@@ -155,7 +151,7 @@ def interaction_scale(problem: Problem) -> float:
     """
     total = interaction_sum(problem)
     spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
-    least = max(LEAST, LEAST_SHARE * float(spread.max(initial=0.0)))
+    least = max(float(np.finfo(np.float64).tiny), 1e-100 * float(spread.max(initial=0.0)))
     if total > 0:
         return max(total / problem.n_factors, least)
     return max(float(spread.mean()), least) if spread.sum() > 0 else 1.0
@@ -203,9 +199,8 @@ def _uses(batch: Batch) -> tuple[Ints, Floats | Ints]:
 
 def _inner(sizes: Floats, uses: Floats | Ints) -> float:
     """Return ``<sizes, uses>`` in pieces for which BLAS starts no threads: the sum must not depend on their number."""
-    return sum(
-        float(sizes[at : at + BLAS_PIECE] @ uses[at : at + BLAS_PIECE]) for at in range(0, len(sizes), BLAS_PIECE)
-    )
+    size = 10_000
+    return sum(float(sizes[at : at + size] @ uses[at : at + size]) for at in range(0, len(sizes), size))
 
 
 def _interaction(tables: Floats) -> Floats:
@@ -221,4 +216,4 @@ def _interaction(tables: Floats) -> Floats:
     for k in axes:
         rest = rest - (tables.mean(axis=tuple(j for j in axes if j != k), keepdims=True) - mean)
     size = np.sqrt((rest * rest).mean(axis=axes))
-    return np.where(size > ROUND_OFF * np.abs(tables).max(axis=axes), size, 0.0)
+    return np.where(size > 1e-12 * np.abs(tables).max(axis=axes), size, 0.0)  # less than that is round-off

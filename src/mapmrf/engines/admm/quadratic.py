@@ -16,10 +16,6 @@ from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from mapmrf.run.state import DualState
 
-BLOCK = 10  # iterations between checks of the residuals
-RHO, LEAST_RHO = 0.4, 0.3
-"""The penalty in units of the interaction, and its minimum: the quadratic term has its own scale."""
-
 
 class QuadraticPoint(NamedTuple):
     """The solution of the quadratic program."""
@@ -44,7 +40,7 @@ def solve_quadratic(
     hard = harden(problem)
     engine = Engine(Layout.build(hard, compact=True))
     try:
-        rho = max(RHO * interaction_scale(hard), LEAST_RHO)
+        rho = max(0.4 * interaction_scale(hard), 0.3)  # the quadratic term has its own scale
         if start is None or not load_multipliers(engine, start, rho):
             card = problem.graph.card
             engine.begin(engine.layout.compress(np.repeat(1.0 / card, card)), rho)
@@ -62,10 +58,10 @@ def _run(engine: Engine, tol: float, max_iterations: int) -> tuple[int, float]:
     """Iterate until the copies agree and mu has converged."""
     size, done, residual = max(1, engine.problem.n_edge_states), 0, math.inf
     while done < max_iterations and residual > tol:
-        engine.run(BLOCK - 1)
+        engine.run(9)
         before = engine.mu.copy()
         engine.run(1)
-        done += BLOCK
+        done += 10
         moved = float(np.linalg.norm(engine.mu - before)) / math.sqrt(max(1, len(before)))
         residual = max(math.sqrt(engine.measure().primal2 / size), moved)
     return done, residual

@@ -22,9 +22,6 @@ from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 
 STORED = 1 << 25  # maximum total size of the multipliers of open nodes; further nodes start from those of the root
-SETTLED = 1e-4  # residuals at which a node's bound counts as converged
-STALLED = 0.1  # a node is branched on when a measurement closes less than this fraction of its gap to the incumbent
-CLIMB_SWEEPS = 1000  # maximum number of visits per variable of the ascent from a rounding
 TINY = 1e-6  # fractionality assigned to an integral variable: less than any other, but it can be branched on
 
 
@@ -180,7 +177,7 @@ class Tree:
 
     def _polish(self) -> None:
         """Offer the local optimum reached by single flips from the rounding of mu."""
-        ascent, limit = Ascent(self.model), CLIMB_SWEEPS * self.model.n_vars
+        ascent, limit = Ascent(self.model), 1000 * self.model.n_vars
         ascent.restart(self.engine.labels)
         while not ascent.at_optimum and ascent.visits < limit:
             ascent.run(limit - ascent.visits)
@@ -256,9 +253,9 @@ class Tree:
             self._cut(node.bound)
             self.node = None
             return
-        settled = max(self.admm.primal, self.admm.dual) < SETTLED
-        stalled = node.iterations > n and before - node.bound < STALLED * (node.bound - self.best.value)
-        if settled or stalled or node.iterations >= self.options.node_iterations:
+        converged = max(self.admm.primal, self.admm.dual) < 1e-4
+        stalled = node.iterations > n and before - node.bound < 0.1 * (node.bound - self.best.value)
+        if converged or stalled or node.iterations >= self.options.node_iterations:
             self.branch(node, now)
             self.node = None
 

@@ -185,11 +185,6 @@ def _entries(fractions: Floats) -> dict[str, Any]:
     return {f"{NAMES[kind]}  {'<0.01' if text == '0' else text} %": COLOURS[kind] for kind, text in rounded.items()}
 
 
-def _percent(share: float) -> str:
-    rounded = f"{100 * share:.2f}".rstrip("0").rstrip(".")
-    return "<0.01 %" if rounded == "0" else f"{rounded} %"
-
-
 def _bar(fractions: KindFractions, title: str) -> Figure:
     figure = new_figure(7.0, 1.5)
     axes = figure.add_subplot()

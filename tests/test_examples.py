@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from scripts import ROOT
 
 
 def run(name: str, *arguments: str) -> str:

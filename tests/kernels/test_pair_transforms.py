@@ -17,8 +17,8 @@ from mapmrf.kernels.pair_transforms import StructuredPairs, form_max_marginals, 
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM, worthwhile
+from pairwise_models import KINDS, loss
 from plain_python import plain
-from structured_models import KINDS, loss
 
 entries = st.floats(-9, 9) | st.just(-np.inf) | st.integers(-3, 3).map(float)
 

@@ -1,7 +1,8 @@
-"""Max-marginals and margins: those of exhaustive search, or intervals that hold them."""
+"""Max-marginals, margins and marginal MAP: those of exhaustive search, or intervals that hold them, or a refusal."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
-from exhaustive_truth import all_labellings, best_with_each_state, small_model, varied_recipe
-from mapmrf import FactorGraph, Result, max_marginals
+from exhaustive_truth import all_labellings, best_with_each_state, small_model, summed_out, varied_recipe
+from mapmrf import FactorGraph, Result, Status, marginal_map, max_marginals
 from mapmrf.datasets import grid, potts_image
+from mapmrf.engines.elimination.numpy_elimination import find_sum_order
 from mapmrf.run.interrupts import also
 from refusals import refuses
 from strategies import recipes, with_weights
@@ -126,8 +128,6 @@ def test_states_are_asked_for_by_name_and_what_does_not_exist_is_named() -> None
     assert max_marginals(graph).of("Grass").tolist() == [[2.0, 2.0], [3.0, 3.0]]
     found = max_marginals(FactorGraph.from_tables([2, 2], [], []))
     refuses(mapmrf.GraphError, r"^variable 7 does not exist, expected 0 to 1$", found.of, 7)
-    with pytest.raises(mapmrf.OptionError, match="variables is 0, expected a list of indices or names"):
-        mapmrf.marginal_map(FactorGraph.from_tables([2], [], []), 0)
 
 
 def test_impossible_models() -> None:
@@ -137,10 +137,70 @@ def test_impossible_models() -> None:
         assert np.all(found.upper == -np.inf)
         assert found.margins().tolist() == [[0.0, 0.0], [0.0, 0.0]]
     assert len(max_marginals(FactorGraph.from_tables([], [], [])).lower) == 0
-    refuses(mapmrf.OptionError, "refine is -1", max_marginals, impossible, refine=-1)
 
 
 @pytest.mark.parametrize(("arguments", "message"), [({"refine": -1}, "refine is -1"), ({"memory": -2}, "memory is -2")])
 def test_what_must_not_be_negative_is_named(arguments: dict[str, int], message: str) -> None:
-    with pytest.raises(mapmrf.OptionError, match=f"^{message}, expected at least 0$"):
-        max_marginals(FactorGraph.from_tables([2], [], []), **arguments)
+    refuses(mapmrf.OptionError, f"^{message}, expected at least 0$", max_marginals, grid(2, 2), **arguments)
+
+
+# -- marginal MAP -----------------------------------------------------------------------------------------------------
+
+
+@every_kind
+@pytest.mark.parametrize("block", range(4))
+def test_marginal_map_is_that_of_exhaustive_search_finds(block: int, constrained: bool) -> None:
+    for seed in range(50 * block, 50 * block + 50):
+        recipe, random = small_model(seed, constrained), np.random.default_rng(seed)
+        asked = random.permutation(len(recipe.card))[: random.integers(0, len(recipe.card) + 1)].tolist()
+        sums = summed_out(all_labellings(recipe), asked)
+        result = marginal_map(recipe.graph(), asked)
+        assert len(result.labels) == len(asked)
+        if not sums:
+            assert result.status is Status.INFEASIBLE
+            continue
+        assert result.status is Status.OPTIMAL
+        assert result.value == pytest.approx(max(sums.values()), abs=CLOSE)
+        assert sums[tuple(result.labels.tolist())] == pytest.approx(max(sums.values()), abs=CLOSE)
+
+
+def test_all_variables_are_plain_map_and_none_the_partition_function() -> None:
+    graph = grid(4, 4, coupling=2.0, seed=1)
+    result = marginal_map(graph, range(16), "branch")
+    assert result.value == pytest.approx(mapmrf.solve(graph).value)
+    assert result.method == "branch"
+    graph = FactorGraph.from_tables([2, 3], [(0, 1)], [np.zeros((2, 3))])
+    assert marginal_map(graph, []).value == pytest.approx(math.log(6))
+
+
+def test_names_order_and_evidence() -> None:
+    names = mapmrf.Names(("Rain", "Sprinkler", "Grass"), (("no", "yes"), ("off", "on"), ("dry", "wet")))
+    tables = [np.log([0.8, 0.2]), np.log([0.7, 0.3]), np.log([[[0.95, 0.05], [0.2, 0.8]], [[0.3, 0.7], [0.1, 0.9]]])]
+    graph = FactorGraph.from_tables([2, 2, 2], [(0,), (1,), (0, 1, 2)], tables, names=names)
+    result = marginal_map(graph.condition({"Grass": "wet"}), ["Sprinkler", "Rain"])
+    assert result.assignment == {"Sprinkler": "on", "Rain": "no"}
+    assert result.value == pytest.approx(math.log(0.8 * 0.3 * 0.8))
+
+
+def test_a_refusal_names_the_width_and_the_bytes() -> None:
+    pairs = list(itertools.combinations(range(40), 2))
+    graph = FactorGraph.from_tables([2] * 40, pairs, [np.eye(2)] * len(pairs))
+    refuses(mapmrf.UnsupportedModel, r"induced width 39 and needs .* bytes, .* 1.07e\+09", marginal_map, graph, [0])
+    small = FactorGraph.from_tables([2] * 12, pairs[:11], [np.eye(2)] * 11)
+    refuses(mapmrf.UnsupportedModel, "bytes", marginal_map, small, [3], memory=1e-6)
+
+
+def test_the_order_of_the_sums_is_narrow_where_the_model_is() -> None:
+    graph = grid(5, 30)
+    assert find_sum_order(graph, range(150)).width <= 6
+    chain = FactorGraph.from_tables([2] * 50, [(i, i + 1) for i in range(49)], [np.eye(2)] * 49)
+    assert find_sum_order(chain, range(1, 49)).width == 2
+
+
+def test_impossible_queries_are_refused() -> None:
+    graph = grid(2, 2)
+    refuses(mapmrf.OptionError, "asked for twice", marginal_map, graph, [0, 0])
+    refuses(mapmrf.OptionError, "variable 9 is asked for, expected 0 to 3", marginal_map, graph, [9])
+    refuses(mapmrf.OptionError, "a list of indices", marginal_map, graph, "01")
+    refuses(mapmrf.OptionError, "variables is 0, expected a list of indices or names", marginal_map, graph, 0)
+    refuses(mapmrf.UnknownName, "Snow", marginal_map, graph, ["Snow"])

@@ -16,9 +16,9 @@ from mapmrf import FactorGraph
 from mapmrf.engines.decomposition.subgradient import unit_of
 from mapmrf.engines.decomposition.subproblems import Chosen, Decomposition, Workspace, solve_factors, solve_forests
 from mapmrf.model.problem import Problem
+from pairwise_models import image, structured_graph, with_forms, without_forms
 from plain_python import plain
 from strategies import Recipe, hard_recipes, is_acyclic, random_tree, soft_recipes, with_weights
-from structured_models import image, structured_graph, with_forms, without_forms
 
 MODELS = soft_recipes() | hard_recipes()
 CUTS = [Decomposition.into_trees, Decomposition.into_factors]

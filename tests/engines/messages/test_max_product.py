@@ -24,8 +24,8 @@ from mapmrf.kernels.forests import grow_forest
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
+from pairwise_models import image, structured_graph, with_forms, without_forms
 from strategies import Recipe, brute_force, graphs, hard_recipes, is_acyclic, recipes, soft_recipes, weighted
-from structured_models import image, structured_graph, with_forms, without_forms
 
 FLOOD = MessageSchedule(flooding=True, damping=0.0, tol=-1.0)
 

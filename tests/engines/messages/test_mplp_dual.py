@@ -16,9 +16,8 @@ from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
 from mapmrf.run.pool import Workers
-from pairwise_models import grid_edges
+from pairwise_models import grid_edges, image, structured_graph, with_forms, without_forms
 from strategies import Recipe, brute_force, recipes, some_labels, weighted
-from structured_models import image, structured_graph, with_forms, without_forms
 
 
 def scope_of_pairs(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -19,9 +19,6 @@ from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.repair import REPAIR_SECONDS, find_feasible
 from mapmrf.run.result import Status
 
-SMOOTHED_COST = 10  # cost of a smoothed iteration, in plain ones
-LEAST = 1e-8  # the lowest temperature, relative to the gap at which a run has converged
-
 
 @dataclass(frozen=True)
 class ADSal(Method):
@@ -114,7 +111,7 @@ class ADSal(Method):
 
     def smooth(self, state: SmoothedRun, left: int) -> Status | None:
         """Run smoothed iterations; after enough of them, compare the gaps and lower the temperature if due."""
-        affordable = max(1, pace.SWEEPS // (SMOOTHED_COST * state.plain.work + 1))
+        affordable = max(1, pace.SWEEPS // (10 * state.plain.work + 1))  # cost of a smoothed iteration, in plain ones
         n = min(left, self.inner_iterations - state.inner, affordable)
         smoothed = state.soft_iterate(n, state.lam)
         state.done += n
@@ -137,7 +134,8 @@ class ADSal(Method):
         # With hard constraints, the smoothed value may be the only lower bound on the relaxation.
         share = max(min(state.gap, state.bound - soft), closed) / self.gap_ratio
         if cost > share or smoothed - (soft + state.temperature * entropy) <= share:
-            state.temperature = max(state.temperature / self.decay, LEAST * closed, np.finfo(float).tiny)
+            # The lowest temperature, relative to the gap at which a run has converged
+            state.temperature = max(state.temperature / self.decay, 1e-8 * closed, np.finfo(float).tiny)
         return None
 
     def close(self, problem: Problem, state: SmoothedRun) -> None:

@@ -19,9 +19,6 @@ from mapmrf.run.result import Status
 
 Rule = Literal["metropolis", "heat_bath"]
 
-QUENCH = 100  # maximum number of sweeps at temperature 0 after a read; they end early when nothing changes
-SHORT_QUENCH = 10  # maximum number of them for a read that was cut short
-
 
 @dataclass(frozen=True)
 class Annealing(Method):
@@ -84,7 +81,8 @@ class Annealing(Method):
         state.sweeps.run(self.temperatures(state, n))
         state.sweeps_done += n
         if state.sweeps_done == end:
-            state.best.offer(state.quench(QUENCH))
+            # Maximum number of sweeps at temperature 0 after a read; they end early when nothing changes
+            state.best.offer(state.quench(100))
             state.read += 1
             if state.read + 1 < len(state.ends):
                 state.sweeps.restart(state.random.integers(0, problem.graph.card))
@@ -102,7 +100,7 @@ class Annealing(Method):
         labels = state.best.labels
         if state.read + 1 < len(state.ends) and state.sweeps_done > state.ends[state.read]:
             present = state.sweeps.labels()
-            quenched = state.quench(SHORT_QUENCH)
+            quenched = state.quench(10)  # maximum number of them for a read that was cut short
             state.sweeps.restart(present)  # the read goes on undisturbed
             labels = quenched if state.best.evaluate(quenched) > state.best.value else labels
         return Answer(labels=labels, details={"reads": float(state.read)})

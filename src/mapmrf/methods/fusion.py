@@ -23,7 +23,6 @@ from mapmrf.run.result import Status
 Optimum = Literal["flips", "chains", "blocks"]
 Crossing = Literal["partition", "flow"]
 
-PER_STATE = 8  # approximate number of table entries that a crossover reads per state
 CALM = 2  # block passes without a change after which a labelling counts as a local optimum
 
 
@@ -142,7 +141,8 @@ class FusionRun:
             self.polishing = False
             self.starts += 1
             self.climb.restart(self.random.integers(0, self.problem.graph.card))
-        return PER_STATE * len(self.problem.graph.theta_v) * (1 + len(self.pool))
+        # Approximate number of table entries that a crossover reads per state
+        return 8 * len(self.problem.graph.theta_v) * (1 + len(self.pool))
 
     def cross(self, other: Ints) -> None:
         mixed = self.best.labels.copy()

@@ -18,10 +18,6 @@ from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.result import Status
 
-FLOOR = 1e-7  # share of the gap by which a cluster must lower the bound at once to be added
-MIN_WANTED = 10  # clusters requested per round on the smallest models
-MAX_FAILED = 10  # number of unsuccessful searches in a row after which the run has converged
-
 
 @dataclass(frozen=True)
 class MPLPC(Phases):
@@ -146,7 +142,8 @@ class MPLPCRun(PhasedRun):
             progress = descent.progress("messages")
             if descent.bound == -math.inf:
                 progress.finished = Status.INFEASIBLE
-            elif descent.trivial or (self.failed > MAX_FAILED and descent.has_converged(decrease, method.tol)):
+            # Number of unsuccessful searches in a row after which the run has converged
+            elif descent.trivial or (self.failed > 10 and descent.has_converged(decrease, method.tol)):
                 progress.finished = Status.CONVERGED
             tol = method.tol if self.failed else method.patience
             searching = descent.iterations >= self.search_at or descent.has_converged(decrease, tol)
@@ -162,13 +159,15 @@ class MPLPCRun(PhasedRun):
     def search(self, searcher: ClusterSearch) -> Generator[Progress, None, None]:
         """Search for cycles that would lower the bound, and add them as clusters."""
         descent, clusters = self.descent, searcher.clusters
-        wanted = max(MIN_WANTED, int(self.method.per_round * clusters.n_model_pairs))
+        # Clusters requested per round on the smallest models
+        wanted = max(10, int(self.method.per_round * clusters.n_model_pairs))
         gap = descent.gap if descent.gap < math.inf else abs(descent.bound)
         # The search may take about as long as the message passing of a round.
         max_work = (descent.iterations - self.searched_at) * descent.work // 4
         self.searched_at = descent.iterations
         # Where no cycle gains on its own, several may do so together.
-        floor = (ROUND_OFF if self.failed else FLOOR) * gap
+        # Share of the gap by which a cluster must lower the bound at once to be added
+        floor = (ROUND_OFF if self.failed else 1e-7) * gap
         for _ in searcher.run(wanted, floor, max_work):
             yield Progress(descent.iterations, phase="search")
         self.tighten(clusters, searcher.found)

@@ -20,9 +20,6 @@ from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-PER_SQUARE, PER_EDGE = 20.0, 75.0
-"""Bytes per pair of variables, and per edge of the factor graph: measured by benches/footprints.py."""
-
 MOST_SPINS = 5000  # maximum number of variables for which a bound is certified: its matrix has 200 MB then
 
 
@@ -75,7 +72,7 @@ class SDP(Phases):
         check_at_least(self, 0, "cut_spins", "branch_spins")
 
     def footprint(self, graph: FactorGraph) -> float:
-        return PER_SQUARE * graph.n_vars**2 + PER_EDGE * graph.n_edges
+        return 20.0 * graph.n_vars**2 + 75.0 * graph.n_edges  # measured by benches/footprints.py
 
     def supports(self, problem: Problem) -> str | None:
         if problem.n_vars > MOST_SPINS:

@@ -18,9 +18,6 @@ from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.run.options import check_at_least
 from mapmrf.run.result import Status
 
-STEP_STATES = 1_000_000  # states examined per step: some 20 ms
-LEAST_CHANGES = 100  # minimum number of variables assumed for models with constraints, whose prices take time to adapt
-
 
 @dataclass(frozen=True)
 class Tabu(Phases):
@@ -126,8 +123,9 @@ class ConstrainedTabuRun(PhasedRun):
     def run(self) -> Generator[Progress, None, None]:
         """Run rounds that end when they bring no improvement, with kicks in between."""
         search = self.search
-        patience = self.method.patience * max(LEAST_CHANGES, search.problem.n_vars)
-        step = max(1, STEP_STATES // max(1, search.problem.n_states))
+        # Minimum number of variables assumed for models with constraints, whose prices take time to adapt
+        patience = self.method.patience * max(100, search.problem.n_vars)
+        step = max(1, 1_000_000 // max(1, search.problem.n_states))  # states examined per step: some 20 ms
         while search.problem.n_vars and self.n_rounds < self.method.trajectories:
             search.run(min(step, patience))
             if search.idle >= patience:

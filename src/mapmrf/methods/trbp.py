@@ -17,11 +17,6 @@ from mapmrf.run.options import check_at_least, check_choice
 
 Weighting = Literal["forests", "uniform", "degree"]
 
-FOREST_WORK = 50_000_000  # maximum number of factors processed while growing forests: some seconds
-RANDOM_BLOCKS = 10_000
-"""Maximum number of blocks of adjacent factors that are shuffled: within a block, memory access stays local."""
-BALANCING = 100  # maximum number of rounds that balance the loads of the variables
-
 
 @dataclass(frozen=True)
 class TRBP(MessagePassing):
@@ -85,7 +80,7 @@ class TRBP(MessagePassing):
         return ForestWeights(rho, parent_shares(problem, rho))
 
 
-def forest_weights(problem: Problem, n_least: int, seed: int, max_work: int = FOREST_WORK) -> ForestWeights:
+def forest_weights(problem: Problem, n_least: int, seed: int, max_work: int = 50_000_000) -> ForestWeights:
     """Return the appearance probabilities in random spanning forests that cover every factor at least once."""
     # If that takes more than `max_work`, the weights are derived from the degrees instead.
     random = np.random.default_rng(seed)
@@ -93,7 +88,8 @@ def forest_weights(problem: Problem, n_least: int, seed: int, max_work: int = FO
     parent = np.zeros(problem.n_edges)
     root = np.empty(problem.n_vars, dtype=np.int64)
     taken = np.zeros(problem.n_factors, dtype=bool)
-    n_forests, width = 0, max(1, problem.n_factors // RANDOM_BLOCKS)
+    # Maximum number of blocks of adjacent factors that are shuffled: within a block, memory access stays local
+    n_forests, width = 0, max(1, problem.n_factors // 10_000)
     while n_forests < n_least or times.min() == 0:
         check_awaited()
         if n_forests > n_least and n_forests * problem.n_factors > max_work:
@@ -132,7 +128,7 @@ def parent_shares(problem: Problem, rho: Floats) -> Floats:
     arity = np.diff(problem.scope_ptr)
     rho_e, total = np.repeat(rho, arity), (arity - 1.0) * rho
     ease = np.ones(problem.n_vars)
-    for _ in range(BALANCING):
+    for _ in range(100):  # maximum number of rounds that balance the loads of the variables
         pull = ease[problem.scope]
         kept = np.minimum(rho_e, pull * (total / np.add.reduceat(pull, problem.scope_ptr[:-1]))[problem.edge_factor])
         load = np.bincount(problem.scope, weights=kept, minlength=problem.n_vars)

@@ -218,11 +218,6 @@ def _assemble(graph: FactorGraph, m: int, ranking: Ranking, calls: SolveCalls) -
 # -- Diverse labellings: each at a distance from all before it, or with a penalty for every label in common -----------
 
 
-MOST_COUNTERS = 20_000  # maximum number of variables that counters add to a model
-
-MOST_STATED = 5_000
-"""Maximum number of indicators of distances as constraints of a model without any: it may be much harder with them."""
-
 DOUBLINGS, HALVINGS = 40, 12
 """Steps of the search for the smallest penalty that gives the distance: doubling, then bisection."""
 
@@ -310,7 +305,8 @@ class DiverseSearch:
         native, n_stated = self.calls.method.native_constraints, len(earlier) * self.graph.n_vars
         if native and self.graph.constraints is not None:
             return self._by_constraints(earlier, distance)
-        if not native or n_stated > MOST_STATED:
+        # With more indicators of distances as constraints, a model without any may be much harder
+        if not native or n_stated > 5_000:
             return self._by_multiplier(earlier, distance, 0.0)
         found = self._by_multiplier(earlier, distance, (1 - self._share / 2) * self.calls.left)
         if found.bound - found.value <= self.graph.allowance or self.calls.stopped is not None:
@@ -323,7 +319,8 @@ class DiverseSearch:
 
     def _by_elimination(self, earlier: list[Ints], distance: int) -> Further | None:
         """With counters of the differences in the tables of elimination; None if these do not fit."""
-        if memory_of(self.calls) == 0 or len(earlier) * self.graph.n_vars > MOST_COUNTERS:
+        # Maximum number of variables that counters add to a model
+        if memory_of(self.calls) == 0 or len(earlier) * self.graph.n_vars > 20_000:
             return None
         try:
             tables = without_constraints(self.graph)

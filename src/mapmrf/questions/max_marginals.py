@@ -32,7 +32,6 @@ from mapmrf.run.result import Result, Status
 from mapmrf.run.solve import as_graph, check_limits, solve
 
 MEMORY = 1024.0  # default memory for exact max-marginals, in megabytes
-MOST_CLIMBS = 2000  # states of a model with constraints that are forced one by one, by a run each: some milliseconds
 
 Stop = Callable[[], bool]
 
@@ -335,7 +334,8 @@ class ConstrainedMarginalSearch(MarginalSearch):
             better = tables._force(Problem.compile(tables.graph), self.rewriting.lift(labels), wide)
             np.maximum(lower, wide[: len(lower)], out=lower)
             labels = labels if better is None else self.rewriting.project(better)
-        for at in np.flatnonzero(lower == -np.inf)[:MOST_CLIMBS].tolist():
+        # States of a model with constraints that are forced one by one, by a run each: some milliseconds
+        for at in np.flatnonzero(lower == -np.inf)[:2000].tolist():
             if self.stopped():
                 break
             i = int(np.searchsorted(ptr, at, side="right")) - 1
@@ -356,10 +356,6 @@ def with_margins(result: Result, graph: FactorGraph, deadline: float, threads: i
 # -- Upper bounds on the labellings with each state, from the dual of the linear relaxation ---------------------------
 
 
-ITERATIONS = 300  # maximum number of iterations of TRW-S
-SECONDS = 20.0  # seconds after which no further iterations begin; at least one is done
-
-
 class StateBounds(NamedTuple):
     """Upper bounds on the labellings with each state, and the best labelling found on the way, if any."""
 
@@ -368,12 +364,12 @@ class StateBounds(NamedTuple):
     labels: Ints | None  # (n_vars,) or None: the best decoded labelling
 
 
-def state_bounds(problem: Problem, stop: Callable[[], bool], iterations: int = ITERATIONS) -> StateBounds:
+def state_bounds(problem: Problem, stop: Callable[[], bool], iterations: int = 300) -> StateBounds:
     """Lower the dual by TRW-S and read the bound of every state from it."""
     graph = problem.graph
     if graph.n_vars == 0:
         return StateBounds(np.zeros(0), graph.constant, np.zeros(0, dtype=np.int64))
-    end = time.perf_counter() + SECONDS
+    end = time.perf_counter() + 20.0  # seconds after which no further iterations begin; at least one is done
     with closing(follow(TRWS(max_iterations=iterations), problem)) as steps:
         for step, run in steps:
             passes, infeasible = run.passes, step.finished is Status.INFEASIBLE

@@ -138,8 +138,6 @@ def rank_by_passes(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked | No
 # The m best labellings by Lawler's partition: without its best labelling, a part is divided into parts again.
 # A part is solved only when its upper bound, initially from the dual of its parent, is the largest.
 
-FILLERS = 20  # parts per missing labelling whose simplest labelling is tried when the time is up
-
 
 @dataclass(eq=False)
 class SolvedPart:
@@ -272,7 +270,8 @@ class LawlerSearch:
         limit, graph = self.others, self.graph
         known = [(part.value, -number, part.labels) for _, number, part in self._solved]
         missing = self.m - len(self.answers)
-        for _, number, rest, place in heapq.nsmallest(FILLERS * missing, self._open, key=lambda entry: entry[:2]):
+        # Parts per missing labelling whose simplest labelling is tried when the time is up
+        for _, number, rest, place in heapq.nsmallest(20 * missing, self._open, key=lambda entry: entry[:2]):
             labels = rest.simplest(place)
             known.append((graph.value(labels), -number, labels))
         known = [entry for entry in known if entry[0] > -math.inf]

@@ -18,9 +18,6 @@ from mapmrf.run.registry import make_method, method_class
 from mapmrf.run.result import Result
 from mapmrf.run.solve import solve
 
-PAPER_RHO = (0.05, 0.1, 1.0, 5.0, 10.0, 1e2, 1e3, 1e4)
-PAPER_ETA = (1.01, 1.03, 1.05, 1.1, 1.2)
-PAPER_RHO_UPPER = (1e6, 1e8)
 PAPER_AXES = ("rho", "eta", "rho_upper")  # options that the paper tunes
 GridRun = tuple[dict[str, Any], Result]  # a row of the table, and its result
 
@@ -56,9 +53,9 @@ def tune(
     graph: FactorGraph,
     method: str = "lslp",
     *,
-    rho: Sequence[float] = PAPER_RHO,
-    eta: Sequence[float] = PAPER_ETA,
-    rho_upper: Sequence[float] = PAPER_RHO_UPPER,
+    rho: Sequence[float] = (0.05, 0.1, 1.0, 5.0, 10.0, 1e2, 1e3, 1e4),
+    eta: Sequence[float] = (1.01, 1.03, 1.05, 1.1, 1.2),
+    rho_upper: Sequence[float] = (1e6, 1e8),
     seeds: Sequence[int] = (0,),
     preset: str = "paper",
     grid: Mapping[str, Sequence[Any]] | None = None,

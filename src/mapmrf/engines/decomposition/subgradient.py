@@ -26,14 +26,8 @@ from mapmrf.run.method import Answer, Progress
 from mapmrf.run.result import Status
 from mapmrf.run.state import MOST_NUMBERS, DualState
 
-ROUND_OFF = 1e-12  # tolerance for ties between choices of a subproblem, in units of the typical size of a potential
-# Maximum number of configurations for which the factors' choices are averaged; beyond, the last choices are used. Fewer
-# if factors share tables, unless the tables themselves have as many entries: images stay small.
-MOST_CONFIGS, MOST_SHARED = 30_000_000, 4_000_000
-SAMPLE = 1_000_000  # table entries sampled to estimate the typical size of a potential if factors have weights
 DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3  # step rules
 MAJORITY, AVERAGE, SUBPROBLEM = 0, 1, 2  # decoding rules
-SETTLED = 1e-7  # target of the level rule at which it stops, relative to the progress since the first round
 
 
 @dataclass(frozen=True)
@@ -47,7 +41,7 @@ class DescentOptions:
     ways: tuple[int, ...]
     decay: float = 0.0
     exponent: float = 1.0
-    most_configs: int = MOST_CONFIGS
+    most_configs: int = 30_000_000  # beyond, the factors' choices are not averaged: the last ones are used
 
 
 class SubgradientDescent:
@@ -56,7 +50,8 @@ class SubgradientDescent:
     ) -> None:
         """Distribute the unary potentials evenly over the copies; an initial labelling is the first incumbent."""
         graph, n_copies, widest = problem.graph, int(parts.copies.ptr[-1]), int(problem.graph.card.max(initial=1))
-        averaging = problem.n_configs <= min(options.most_configs, max(MOST_SHARED, len(graph.theta_t)))
+        # Fewer if factors share tables, unless the tables themselves have as many entries: images stay small
+        averaging = problem.n_configs <= min(options.most_configs, max(4_000_000, len(graph.theta_t)))
         self.parts = parts  # the decomposition; `subproblems` are the same with their potentials
         self.subproblems = parts.subproblems(problem, averaging)
         n_sums, unit = problem.n_configs if averaging else 0, unit_of(problem)
@@ -64,8 +59,9 @@ class SubgradientDescent:
         labels = segment_argmax(graph.theta_v, graph.var_ptr)
         figures = np.zeros(1, dtype=DESCENT_FIGURES).view(np.recarray)
         figures.step, figures.bound, figures.value = options.step_size, np.inf, -np.inf
+        slack = 1e-12 * unit  # choices of a subproblem that differ by less tie
         step_options = StepOptions(
-            options.rule, options.decay, options.exponent, options.patience, options.tolerance, unit, ROUND_OFF * unit
+            options.rule, options.decay, options.exponent, options.patience, options.tolerance, unit, slack
         )
         self.state = DescentState(
             theta_c=_even_shares(problem, parts),
@@ -212,7 +208,8 @@ def unit_of(problem: Problem) -> float:
     theta_t, table_ptr, table_of = graph.theta_t, graph.table_ptr, graph.table_of
     step = 1
     if graph.weight is not None:
-        step = 1 + problem.n_configs // SAMPLE
+        # Table entries sampled to estimate the typical size of a potential if factors have weights
+        step = 1 + problem.n_configs // 1_000_000
         sizes = np.diff(table_ptr)[table_of[::step]]
         theta_t = theta_t[ranges(table_ptr[table_of[::step]], sizes)] * np.repeat(graph.weight[::step], sizes)
         table_ptr, table_of = offsets(sizes), np.arange(len(sizes))
@@ -416,7 +413,8 @@ def step_length(figures: FigureRecord, options: StepOptions) -> float:
             figures.delta = min(figures.dual - figures.value, options.unit * figures.norm)
         if _stalled(figures, 0.5 * figures.delta, options.patience):
             figures.delta *= 0.5
-        if not figures.delta <= SETTLED * (figures.first - figures.bound):
+        # Target of the level rule at which it stops, relative to the progress since the first round
+        if not figures.delta <= 1e-7 * (figures.first - figures.bound):
             above = figures.dual - max(figures.value, figures.bound - figures.delta)
             length = figures.step * above / figures.norm
     else:

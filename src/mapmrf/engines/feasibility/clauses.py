@@ -258,8 +258,7 @@ Signs = NDArray[np.int8]
 LENGTH, SPREAD, USED, NEXT, LITERALS = 0, 1, 2, 3, 5
 """Offsets in the block of a clause: its length, its LBD (number of decision levels) when it was learnt (0 for input
 clauses), whether it was used recently, the next clauses in its two watch lists, and its literals."""
-KEPT, KEPT_IF_USED = 2, 6
-"""LBD up to which a learnt clause is kept for good, and up to which it is kept if it was used recently."""
+KEPT = 2  # LBD up to which a learnt clause is kept for good
 DECIDED = -1
 """Reason of a decision or a given literal. A clause is a reason by its position, a literal `p` as ``-2 - p``."""
 
@@ -438,7 +437,7 @@ def add_clauses(trail: Trail, clauses: Clauses, counts: SearchCounts, ptr: Ints,
 def may_go(arena: Int32s, at: int) -> bool:
     """Return whether a clause may be removed: not if its LBD is small, or moderate and it was used recently."""
     spread = arena[at + SPREAD]
-    return bool(spread > KEPT_IF_USED or (spread > KEPT and arena[at + USED] == 0))
+    return bool(spread > 6 or (spread > KEPT and arena[at + USED] == 0))
 
 
 @bare

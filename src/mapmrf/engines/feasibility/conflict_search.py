@@ -34,8 +34,6 @@ from mapmrf.engines.feasibility.pigeonhole import Groups, clique_clauses, interc
 from mapmrf.model.problem import Problem
 
 ROOM = 1 << 16  # initial room for learnt clauses in the arena
-STUBBORN = 1000  # conflicts after which symmetry between states is broken: easy models keep the preferred states
-SPREADS = 64  # number of LBD values that are distinguished
 
 
 class ConflictSearch:
@@ -74,7 +72,7 @@ class ConflictSearch:
         trail = Trail(np.zeros(2 * n, dtype=np.int8), level, np.zeros(n, dtype=np.int64), order, level_at)
         literals, met, stack = np.zeros((3, n + 1), dtype=np.int32)
         lesson = Lesson(np.zeros(n, dtype=np.int8), literals, met, stack, np.zeros(n + 2, dtype=np.int64))
-        sizes: Ints = np.zeros(SPREADS, dtype=np.int64)
+        sizes: Ints = np.zeros(64, dtype=np.int64)  # number of LBD values that are distinguished
         pairs = self.given.of_length(2)
         pair_ptr = offsets(np.bincount(pairs.ravel() ^ 1, minlength=2 * n)).astype(np.int64)
         pair_to = np.zeros(pairs.size, dtype=np.int32)
@@ -108,7 +106,8 @@ class ConflictSearch:
         """Visit about this many clauses; return the outcome."""
         if not self._counted and self.outcome == OPEN:
             self._count()
-        if self.outcome == OPEN and not self._tried and self.state.counts.n_conflicts >= STUBBORN:
+        # Conflicts after which symmetry between states is broken: easy models keep the preferred states
+        if self.outcome == OPEN and not self._tried and self.state.counts.n_conflicts >= 1000:
             self._rename()
         if self.outcome == OPEN:
             self.outcome = search(self.state, work)
@@ -173,13 +172,8 @@ class ConflictSearch:
 OPEN, FEASIBLE, INFEASIBLE, FULL = 0, 1, 2, 3
 """Outcomes of a call: the work limit is reached, a feasible labelling is found, none exists, or the arena is too small
 for another clause."""
-QUICK, SLOW, MARGIN, LEAST = 1.0 / 32.0, 1.0 / 4096.0, 1.1, 4
-"""Weights of the last conflict in the moving averages, the ratio of the short-term to the long-term average at which to
-restart, and the minimum number of conflicts between restarts."""
-CALM, MODE = 200, 1000
-"""Conflicts between restarts in the stable mode, times a term of Luby's sequence, and in the very first mode."""
-REDUCE, REDUCE_MORE = 2000, 300
-"""Conflicts before the first reduction of learnt clauses, and the increment before each further one."""
+LEAST = 4  # minimum number of conflicts between restarts
+MODE, REDUCE = 1000, 2000  # conflicts in the very first mode, and before the first reduction of learnt clauses
 
 
 class Conflicts(NamedTuple):
@@ -233,7 +227,7 @@ def restart(trail: Trail, ranking: Ranking, counts: SearchCounts) -> None:
             ranking.phase[atom] = ranking.best[atom]
         counts.most = 0
     counts.luby += 1
-    counts.restart_at = counts.n_conflicts + (CALM * luby(counts.luby) if counts.stable == 1 else LEAST)
+    counts.restart_at = counts.n_conflicts + (200 * luby(counts.luby) if counts.stable == 1 else LEAST)
 
 
 @bare
@@ -249,20 +243,20 @@ def search(state: Conflicts, work: int) -> int:
                 return INFEASIBLE
             spread = learn(state)
             counts.n_conflicts += 1
-            counts.step /= DECAY
-            counts.quick += QUICK * (spread - counts.quick)
-            share = max(SLOW, 1.0 / counts.n_conflicts)
+            counts.step /= 0.95  # the decay of activities per conflict
+            counts.quick += 1.0 / 32.0 * (spread - counts.quick)
+            share = max(1.0 / 4096.0, 1.0 / counts.n_conflicts)
             counts.slow += share * (spread - counts.slow)
             continue
         if counts.work >= end:
             return OPEN
-        is_due = counts.stable == 1 or counts.quick > MARGIN * counts.slow
+        is_due = counts.stable == 1 or counts.quick > 1.1 * counts.slow
         if is_due and counts.n_conflicts >= counts.restart_at:
             restart(trail, ranking, counts)
             continue
         if counts.n_conflicts >= counts.reduce_at and counts.n_levels == 0:
             counts.n_reduced += 1
-            counts.reduce_at = counts.n_conflicts + REDUCE + REDUCE_MORE * counts.n_reduced
+            counts.reduce_at = counts.n_conflicts + REDUCE + 300 * counts.n_reduced
             reduce(trail, clauses, counts, sizes)
         literal = pick(trail, clauses, ranking, counts)
         if literal < 0:
@@ -442,7 +436,7 @@ def learn(state: Conflicts) -> int:
 
 # -- Decision heuristic: the atom most involved in recent conflicts (VSIDS) -------------------------------------------
 
-TOO_LARGE, DECAY = 1e100, 0.95  # activity at which all are rescaled, and the decay per conflict
+TOO_LARGE = 1e100  # activity at which all are rescaled
 
 
 class Ranking(NamedTuple):

@@ -15,10 +15,6 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.feasibility.clauses import Atoms, Clauses, HardClauses, Signs
 from mapmrf.model.problem import Problem
 
-MOST_STEPS = 10_000_000
-"""Maximum number of steps to find groups, some hundredths of a second; models that need more are skipped."""
-SMALLEST = 3  # minimum size of a group for counting to find more than propagation
-
 
 class Groups:
     """At-most-one groups of literals, found greedily."""
@@ -35,7 +31,8 @@ class Groups:
     def worthwhile(clauses: Clauses) -> bool:
         """Return whether the literals exclude few enough others for a search of groups."""
         degree = np.diff(clauses.pair_ptr).astype(np.float64)
-        return bool(len(clauses.pair_to)) and float(4 * degree @ degree) <= MOST_STEPS
+        # Maximum number of steps to find groups, some hundredths of a second; models that need more are skipped
+        return bool(len(clauses.pair_to)) and float(4 * degree @ degree) <= 10_000_000
 
     def largest(self) -> Ints:
         return self.room.members[: grow(self.pairs, self.room, int(np.argmax(self.sizes)))].copy()
@@ -43,7 +40,7 @@ class Groups:
 
 def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
     """Return whether disjoint clauses outnumber the groups of their literals, so that not all can be satisfied."""
-    if groups.sizes.max(initial=0) < SMALLEST:
+    if groups.sizes.max(initial=0) < 3:  # minimum size of a group for counting to find more than propagation
         return False
     owner, now = np.repeat(np.arange(len(clauses.lengths)), clauses.lengths), truth[clauses.literals]
     holds = np.bincount(owner, now > 0, len(clauses.lengths)) > 0
@@ -178,8 +175,6 @@ def all_matched(ptr: Ints, group: Ints, n_groups: int) -> bool:
 # Pairwise inequalities do not propagate this. The clauses of this module do: a state that only one variable of a clique
 # can still take is assigned to it.
 
-MOST_LOOKS = 300_000  # maximum number of neighbourhoods compared, in a tenth of a second or so
-
 
 def clique_clauses(problem: Problem, atoms: Atoms) -> HardClauses:
     """Return a clause for every state of each clique that needs all states."""
@@ -221,7 +216,7 @@ def cliques(pairs: Ints, n: int, least: int) -> Iterator[Ints]:
     left = near.copy()
     looks = 0
     for i in range(n):
-        while left[i] and looks < MOST_LOOKS:
+        while left[i] and looks < 300_000:  # maximum number of neighbourhoods compared, in a tenth of a second or so
             j = left[i].bit_length() - 1
             clique, some = [i, j], near[i] & near[j]
             while some and len(clique) + some.bit_count() >= least:

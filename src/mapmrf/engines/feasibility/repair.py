@@ -79,8 +79,6 @@ def _hard_factors(problem: Problem) -> tuple[HardFactors, Ints]:
 # violated factors. Otherwise the factor's weight is increased until a flip does, so that the search leaves every
 # local optimum.
 
-SIDEWAYS = 50  # one in this many flips is made although it does not help
-
 
 class HardFactors(NamedTuple):
     """Factors with forbidden entries; a variable with forbidden states has a unary one."""
@@ -175,7 +173,7 @@ def repair(model: HardFactors, state: RepairState, work: int) -> None:
             continue
         if gain <= 0:
             state.weight[a] += 1
-            if draw(state.random, SIDEWAYS) != 0:
+            if draw(state.random, 50) != 0:  # one in this many flips is made although it does not help
                 continue
         flip(model, state, i, k)
         if counts.n_violated < counts.fewest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -196,7 +195,6 @@ def lay_out_plain(pairs: BinaryPairs, parts: TableParts, wiring: Wiring, excess:
 # forbidden by its unary potential, is forbidden in every table.
 
 EITHER, EQUAL, DIFFERENT = 0, 1, -1  # the states that a pair favours
-ROUND_OFF = 4 * sys.float_info.epsilon  # couplings below this fraction of the table's entries count as round-off
 NONE = -1
 Table = tuple[float, float, float, float]
 
@@ -241,7 +239,8 @@ def favours(table: Table) -> int:
     if min(t01, t10) == -np.inf:
         return EQUAL
     coupling = (t00 - t01) + (t11 - t10)
-    if abs(coupling) <= ROUND_OFF * (abs(t00) + abs(t01) + abs(t10) + abs(t11)):
+    # Couplings below four units of round-off of the table's entries count as none
+    if abs(coupling) <= 8.881784197001252e-16 * (abs(t00) + abs(t01) + abs(t10) + abs(t11)):
         return EITHER
     return EQUAL if coupling > 0.0 else DIFFERENT
 

@@ -16,8 +16,6 @@ from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 from mapmrf.run.pool import Workers
 
-TOLERANCE = 1e-12  # minimum gain of a move relative to the costs in its cut; less counts as round-off
-
 
 class FusionMove:
     """Fusion of labellings of one pairwise problem: every variable keeps its state or takes that of another labelling.
@@ -86,7 +84,7 @@ class FusionMove:
             taken, cost = np.append(self.roof.states == 1, False)[self.number], abs(self.roof.constant)
             mixed = TwoLabellings(labels, np.where(taken, self.move.new, labels), self.move.floor)
             gain = float(gain_of(self.model, mixed))
-        if not gain > TOLERANCE * cost:
+        if not gain > 1e-12 * cost:  # minimum gain of a move relative to the costs in its cut; less counts as round-off
             return 0.0
         np.copyto(labels, self.move.new, where=taken)
         return gain
@@ -306,8 +304,6 @@ def propose_swap(model: MovePairs, labels: Ints, alpha: int, beta: int, new: Int
 
 # Multiples of this order the labels so that any few consecutive ones lie far apart in the range. Where losses grow with
 # the distance of labels, ascending order takes more moves and ends in worse optima.
-GOLDEN = (math.sqrt(5) - 1) / 2
-WORK_PER_PAIR = 8  # cost of setting up a move per pair, in arcs visited by a flow
 
 
 class MoveTrial:
@@ -317,7 +313,8 @@ class MoveTrial:
         self.fusion, self.marks = FusionMove(problem), marks
         self._new = np.empty(problem.n_vars, dtype=np.int64)
         self._feasible = False
-        self._set_up = problem.n_vars + WORK_PER_PAIR * problem.n_factors
+        # Cost of setting up a move per pair, in arcs visited by a flow
+        self._set_up = problem.n_vars + 8 * problem.n_factors
         self.reset()
 
     def reset(self) -> None:
@@ -362,7 +359,8 @@ class LabelMoves:
         # a guess whether losses grow with the distance of labels, from the first pair: label 0 against 1 and the last
         first = problem.graph.table(0)[0] if problem.n_factors else np.zeros(0)
         has_distances = len(first) > 2 and first[1] != first[-1]
-        order = sorted(every, key=lambda k: k * GOLDEN % 1.0) if has_distances else every
+        golden = (math.sqrt(5) - 1) / 2
+        order = sorted(every, key=lambda k: k * golden % 1.0) if has_distances else every
         self.moves = list(itertools.combinations(every, 2)) if swap else [(alpha, alpha) for alpha in order]
         self.problem = problem
         self.labels = np.array(labels, dtype=np.int64)

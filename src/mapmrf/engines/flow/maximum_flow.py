@@ -511,8 +511,6 @@ def orphan_last(trees: SearchTrees, i: int) -> None:
 
 
 MAX_ARCS = 2**31 - 1  # maximum number of arcs of a sparse network, which are numbered in 32 bits
-LEAST_FILL = 0.5  # minimum share of a lattice's arcs that must exist; others waste memory
-LARGEST_MARGIN = 0.25  # maximum length of a lattice's margin, as a share of its nodes
 
 
 def wire(n: int, scope: Ints) -> Wiring:
@@ -522,13 +520,14 @@ def wire(n: int, scope: Ints) -> Wiring:
     and neighbours are found by arithmetic. The order of the pairs does not matter, and pairs may be missing or
     repeated.
     """
-    scope, apart = _readable(scope), np.zeros(MAX_DIRECTIONS // 2, dtype=np.int64)
+    scope, apart = _readable(scope), np.zeros(13, dtype=np.int64)  # half of the 26 neighbours in a volume
     n_apart = int(find_offsets(scope, apart))
-    if n_apart in (NOT_A_LATTICE, 0) or len(scope) // 2 < LEAST_FILL * n_apart * n:
+    # Minimum share of a lattice's arcs that must exist; others waste memory
+    if n_apart in (NOT_A_LATTICE, 0) or len(scope) // 2 < 0.5 * n_apart * n:
         return sparse_wiring(n, scope)
     apart = np.sort(apart[:n_apart])
     margin, none = int(apart[-1]), np.zeros(0, dtype=np.int32)
-    if margin > LARGEST_MARGIN * n:
+    if margin > 0.25 * n:  # maximum length of a lattice's margin, as a share of its nodes
         return sparse_wiring(n, scope)
     offset, residual = np.concatenate([-apart[::-1], apart]), np.zeros((n + 2 * margin) * 2 * n_apart)
     return Wiring(Network(LATTICE, none, none, none, offset, residual), scope, none, margin)
@@ -554,7 +553,6 @@ def _readable(scope: Ints) -> Ints:
 
 SPARSE: tuple[()] = ()
 LATTICE: tuple[int] = (1,)  # kinds of networks, distinguished at compile time by the length of the tuple
-MAX_DIRECTIONS = 26
 NOT_A_LATTICE = -1
 
 

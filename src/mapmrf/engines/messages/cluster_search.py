@@ -19,12 +19,7 @@ from mapmrf.engines.messages.mplp import Dual, Regions, edges_by_variable, pair_
 from mapmrf.kernels.forests import root_of
 from mapmrf.kernels.max_marginals import weight_of
 
-MAX_SHORT = 200_000  # maximum number of triangles and 4-cycles kept as candidates
-FEW = 2  # number of short cycles per pair up to which all of them become clusters in the first round
 SLICE = 500_000  # elementary steps between points at which the loop may stop the search: some 10 ms
-MIN_SLICES = 20  # minimum number of slices of a search for frustrated cycles, on any model
-FIRST_LENGTH = 8  # initial maximum length of cycles; it doubles while too few are found
-BATCH = 4096  # maximum number of frustrated cycles found per kernel call
 FIRST, DECAY, LEVELS = 0.5, 0.25, 4  # first threshold over the bottleneck, ratio of consecutive ones, and their number
 
 
@@ -51,13 +46,15 @@ class ClusterSearch:
             if self.triplets:
                 if self.short is None:
                     self.short = list_short(self.clusters)
-                    if 0 < self.short.n <= FEW * len(self.clusters.pairs):
+                    # Number of short cycles per pair up to which all of them become clusters in the first round
+                    if 0 < self.short.n <= 2 * len(self.clusters.pairs):
                         self.found = self.short.take(np.arange(self.short.n))  # in a sparse graph, all are of use
                         return
                 yield from self.rank(self.short, wanted, floor, ranked)
             if self.cycles and len(ranked) < wanted:
                 candidates: list[Cycle] = []
-                slices = max(MIN_SLICES, max_work // SLICE)
+                # Minimum number of slices of a search for frustrated cycles, on any model
+                slices = max(20, max_work // SLICE)
                 yield from islice(self.frustrated(wanted, floor, candidates), slices)
                 yield from self.rank(CycleList.of(candidates), wanted, floor, ranked)
         finally:
@@ -90,7 +87,7 @@ class ClusterSearch:
         yield
         top = FIRST * graph.bottleneck()
         keys = set(self.clusters.keys)
-        length = min(FIRST_LENGTH, self.max_length)
+        length = min(8, self.max_length)  # initial maximum length of cycles; it doubles while too few are found
         while top > 0:
             for level in range(LEVELS):
                 if len(candidates) >= wanted or top * DECAY**level <= floor / 10:
@@ -111,7 +108,7 @@ def list_short(clusters: Clusters) -> CycleList:
     """Return the triangles and chordless 4-cycles of the model's own pairs."""
     adjacent = adjacency(clusters.dual, clusters.pairs)
     adjacent = adjacent._replace(pair=clusters.pairs[adjacent.pair])
-    room = min(MAX_SHORT, 8 * len(clusters.pairs))
+    room = min(200_000, 8 * len(clusters.pairs))  # maximum number of triangles and 4-cycles kept as candidates
     found = _empty_cycles(room, 4 * room)
     mark = np.full(clusters.dual.n_vars, -1, dtype=np.int64)
     count = short_cycles(adjacent, mark, found, 10 * SLICE)
@@ -183,7 +180,7 @@ class ProjectedGraph:
         frontier = Frontier(stamp, came_from, came_by, queue, place_of)
         begin, total = 0, 0
         while begin < len(starts) and total < most:
-            room = min(most - total, BATCH)
+            room = min(most - total, 4096)  # maximum number of frustrated cycles found per kernel call
             found = _empty_cycles(room, (room + 1) * (max_length + 1))
             begin, count = frustrated_cycles(
                 begin, starts, threshold, max_length, self.projection, self.adjacent, frontier, found

@@ -31,8 +31,6 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.pool import Workers
 
-PARALLEL_FROM = 100_000  # number of factors from which several threads are worth their synchronisation
-
 
 @dataclass(frozen=True)
 class ForestWeights:
@@ -108,7 +106,8 @@ class FloodingMessages:
 
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
         self.problem, self.tour, self.weights = problem, tour, weights
-        self.workers = Workers(problem.threads if problem.n_factors >= PARALLEL_FROM else 1)
+        # Number of factors from which several threads are worth their synchronisation
+        self.workers = Workers(problem.threads if problem.n_factors >= 100_000 else 1)
         self.neighbours = Neighbours.of(problem)
         if self.workers.n > 1:  # all of them are read in every iteration
             self.neighbours = Neighbours(*map(short, self.neighbours))

@@ -19,9 +19,7 @@ from mapmrf.run.result import Status
 
 ScheduleName = Literal["parallel", "sequential"]
 Decoding = Literal["sequential", "argmax"]
-STEP_MEASUREMENTS = 5  # maximum number of measurements per step
 MEASURE_EVERY = 10  # iterations between measurements; more if an iteration takes longer than a step
-MOST_DAMPING = 0.999
 # Enough for a model without cycles: from the leaves to the roots and back.
 TWO_SWEEPS = MessageSchedule(flooding=False, damping=0.0, tol=-1.0)
 
@@ -39,7 +37,7 @@ class MessagePassing(Method):
     def __post_init__(self) -> None:
         check_choice(self, "schedule", get_args(ScheduleName))
         check_choice(self, "decode", get_args(Decoding))
-        check_within(self, 0.0, MOST_DAMPING, "damping")
+        check_within(self, 0.0, 0.999, "damping")
         check_at_least(self, 0.0, "tol")
         check_at_least(self, 1, "max_iterations")
 
@@ -65,7 +63,8 @@ class MessagePassing(Method):
         if state.messages.is_infeasible():
             return Progress(state.iterations, bound=-math.inf, finished=Status.INFEASIBLE)
         known = state.value
-        state.advance(min(STEP_MEASUREMENTS * MEASURE_EVERY, max(1, pace.MESSAGES // (1 + problem.n_configs))))
+        # Maximum number of measurements per step
+        state.advance(min(5 * MEASURE_EVERY, max(1, pace.MESSAGES // (1 + problem.n_configs))))
         finished = Status.CONVERGED if state.is_done() else None
         progress = Progress(state.iterations, bound=state.bound, finished=finished)
         if state.best is not None and state.value > known:

@@ -26,9 +26,6 @@ from mapmrf.model.polytope import FactorMarginals
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.incumbent import Incumbent
 
-ROUND_OFF = 1e-12  # gaps below this, relative to that between the bound and the labels, count as zero
-MAX_RAISES, MAX_RAISE = 20, 16.0  # most increases of an initial temperature that is too low, and largest factor of each
-
 
 class SmoothedRun:
     """Plain passes, smoothed multipliers and marginals, and the best results so far."""
@@ -72,7 +69,8 @@ class SmoothedRun:
     def closed_gap(self, tol: float) -> float:
         """Return the gap that counts as closed: relative to the bound, or round-off if the bound is close to 0."""
         spread = self.bound - self.value
-        return max(tol * abs(self.bound), ROUND_OFF * spread if math.isfinite(spread) else 0.0)
+        # Gaps below this, relative to that between the bound and the labels, count as zero
+        return max(tol * abs(self.bound), 1e-12 * spread if math.isfinite(spread) else 0.0)
 
     def offer(self, labels: Ints, claim: float | None = None) -> None:
         if self.best is not None:
@@ -100,11 +98,11 @@ class SmoothedRun:
         share = (self.gap if math.isfinite(self.gap) else max(1.0, abs(self.bound))) / gap_ratio
         self.lam = self.plain.messages.lam.copy()
         self.temperature = share / max(1.0, size)
-        for _ in range(MAX_RAISES):
+        for _ in range(20):  # increases of an initial temperature that is too low, each by a factor of at most 16
             cost = self.soft_iterate(1, self.lam.copy()) - self.bound
             if not cost <= share:
                 break
-            self.temperature *= min(max(2.0, share / cost), MAX_RAISE) if cost > 0.0 else MAX_RAISE
+            self.temperature *= min(max(2.0, share / cost), 16.0) if cost > 0.0 else 16.0
 
     def soft_iterate(self, n: int, lam: Floats) -> float:
         """Run smoothed iterations on some multipliers; return the smoothed bound."""
@@ -163,7 +161,6 @@ class SmoothedRun:
 # which is smooth, so that they do not stall before its minimum. n_i is the number of factors of a variable.
 
 NOTHING = 40.0  # a term this many temperatures below the largest is below floating-point precision
-NO_MASS = 1e-6  # mass on a forbidden entry that counts as round-off
 
 
 @inlined
@@ -413,7 +410,7 @@ def joint_value(weight: float, theta_t: Floats, at: int, w: Floats, n: int) -> t
         if w[t] > 0.0:
             entropy -= w[t] * math.log(w[t])
     priced = value + forbidden * (2.0 * low - high) if forbidden > 0.0 else value
-    return -np.inf if most > NO_MASS else value, priced, entropy
+    return -np.inf if most > 1e-6 else value, priced, entropy  # mass on a forbidden entry that counts as round-off
 
 
 @compiled

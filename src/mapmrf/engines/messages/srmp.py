@@ -25,7 +25,6 @@ from mapmrf.engines.messages.visit_order import FIRST, LAST, VisitOrder, edge_ro
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
-WIDE = 4  # states from which a pair's table is also stored transposed, so that both directions read it row by row
 MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed copies are made
 
 
@@ -110,7 +109,8 @@ def _links(problem: Problem, order: VisitOrder) -> tuple[Records, Floats]:
             mine["other"][:, own] = edge_at[:, other]
             mine["other_turn"][:, own] = order.rank[batch.scope[:, other]]
         mine["step_other"][:, 1], mine["step_own"][:, 1] = batch.shape[1], 1
-        if max(batch.shape) < WIDE or len(problem.graph.theta_t) > MAX_TRANSPOSED:
+        # States from which a pair's table is also stored transposed, so that both directions read it row by row
+        if max(batch.shape) < 4 or len(problem.graph.theta_t) > MAX_TRANSPOSED:
             mine["step_other"][:, 0], mine["step_own"][:, 0] = 1, batch.shape[1]
             continue
         mine["step_other"][:, 0], mine["step_own"][:, 0] = batch.shape[0], 1

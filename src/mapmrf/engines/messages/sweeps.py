@@ -110,7 +110,6 @@ class SequentialPasses(ABC):
 
 
 LIMIT, CLOSED, AT_REST, INFEASIBLE = range(4)  # why a kernel stopped
-PATIENCE = 5  # consecutive iterations that improve the bound by less than the tolerance before a run has converged
 
 
 class PassStopping(NamedTuple):
@@ -149,7 +148,8 @@ def end_pass(
         why = CLOSED
     else:
         calm = calm + 1 if figures.bound - bound <= stopping.tol * abs(bound) else 0
-        why = AT_REST if calm >= PATIENCE else LIMIT
+        # Consecutive iterations that improve the bound by less than the tolerance before a run has converged
+        why = AT_REST if calm >= 5 else LIMIT
     figures = PassFigures(min(figures.bound, bound), value, calm)
     return INFEASIBLE if total == -np.inf else why, figures
 
@@ -157,11 +157,8 @@ def end_pass(
 # -- Division of passes over large models into chunks, and the threads that share them --------------------------------
 
 
-LONG, SHORT = 256, 32  # number of visits from which a run is a good strand, and below which it is none
+LONG = 256  # number of visits from which a run is a good strand
 MIN_STRANDS = 8  # minimum number of strands for which the division is worthwhile
-PARTS = 16  # approximate number of chunks per strand
-MIN_CHUNK, MAX_CHUNK = 16, 256  # minimum and maximum number of visits per chunk
-MIN_SPEED = 1.3  # minimum speed-up of several workers, as far as limited by the order of visits
 NAP = 50e-6  # seconds for which a waiting worker yields to other processes
 
 
@@ -187,14 +184,14 @@ def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
     if n < LONG * len(rows):
         planes = rows[_run_starts(factors, np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(rows, append=n)))]
         rows = planes if len(planes) >= MIN_STRANDS else rows
-    if len(rows) < MIN_STRANDS or n < SHORT * len(rows):
+    if len(rows) < MIN_STRANDS or n < 32 * len(rows):
         return np.array([0, n]), np.array([0, 1])
     return cut_strands(rows, n)
 
 
 def cut_strands(rows: Ints, n: int) -> tuple[Ints, Ints]:
     """Divide strands that begin at these of `n` visits into chunks."""
-    length = int(np.clip(-(-n // (PARTS * len(rows))), MIN_CHUNK, MAX_CHUNK))
+    length = int(np.clip(-(-n // (16 * len(rows))), 16, 256))  # some 16 chunks per strand
     n_chunks = -(-np.diff(rows, append=n) // length)
     strand_ptr = offsets(n_chunks)
     inside = np.arange(strand_ptr[-1]) - np.repeat(strand_ptr[:-1], n_chunks)
@@ -223,7 +220,8 @@ class SweepWorkers:
         if n_workers < 2:
             return None
         assigned, owner = share_chunks(factors, begin, strand_ptr, n_workers)
-        return cls(assigned) if begin[-1] >= MIN_SPEED * longest_wait(begin, owner, assigned) else None
+        # Minimum speed-up of several workers, as far as limited by the order of visits
+        return cls(assigned) if begin[-1] >= 1.3 * longest_wait(begin, owner, assigned) else None
 
     def run(self, work: Callable[[int], bool]) -> None:
         """Let all workers, called by their numbers, work until a pass is complete; if one fails, all stop."""
@@ -281,7 +279,6 @@ def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers:
 # the left half of the next row. Everything that a visit reads has been written before, and sums are kept per chunk, so
 # results do not depend on the number of workers or on their speed.
 
-POLLS = 100_000  # number of polls before a waiting worker yields to other processes: some 50 microseconds
 APART = 8  # spacing of numbers written by different threads, so that each has its own cache line
 
 
@@ -361,7 +358,8 @@ def next_chunk(forward: bool, w: int, assigned: Assignment, chunks: Chunks) -> i
         need = needs[c, other]
         if need == 0:
             continue
-        for _ in range(POLLS):
+        # Number of polls before a waiting worker yields to other processes: some 50 microseconds
+        for _ in range(100_000):
             if observe(chunks.told, APART * other) >= need:
                 break
         else:
@@ -496,11 +494,7 @@ _overload(observe, inline="always", strict=False)(_observe)
 # ended. Threads take the bands in turn, each some tiles behind the previous one, and wait for each other only where
 # one gets too close.
 
-BANDS = (4, 8, 16)  # numbers of bands per thread that are tried
-TILES = (8, 16, 32)  # numbers of tiles per band that are tried
-CALL = 15_000.0  # overhead of a tile in nanoseconds
-FACTOR, ENTRY, VARIABLE = 4.0, 1.0, 40.0  # nanoseconds per factor, per entry of its table, and per decoded variable
-WORTH = 0.85  # maximum share of the single-threaded time for which several threads are used
+CALL = 15_000.0  # overhead of a tile in nanoseconds, a factor takes 4 and 1 per entry, decoding a variable 40
 
 
 @dataclass(frozen=True)
@@ -537,7 +531,7 @@ def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: f
     """Divide a pass such that the predicted time is lowest; None if that saves too little."""
     depth, last = np.zeros(len(visit), dtype=np.int32), np.zeros(int(scope.max(initial=0)) + 1, dtype=np.int32)
     n_depths = int(depths_of(visit, scope_ptr, scope, last, depth))
-    return _tiles(visit, depth, n_depths, threads, CALL / (FACTOR + ENTRY * entries))
+    return _tiles(visit, depth, n_depths, threads, CALL / (4.0 + entries))
 
 
 def tiles_of_variables(
@@ -546,13 +540,15 @@ def tiles_of_variables(
     """Divide the decoding of variables, each given those before it in its factors, like a pass."""
     depth, last = np.zeros(len(decide), dtype=np.int32), np.zeros(len(neighbours.ptr) - 1, dtype=np.int32)
     n_depths = int(variable_depths(decide, neighbours, scope_ptr, scope, last, depth))
-    return _tiles(decide, depth, n_depths, threads, CALL / VARIABLE)
+    return _tiles(decide, depth, n_depths, threads, CALL / 40.0)
 
 
 def _tiles(visit: Ints, depth: Ints, n_depths: int, threads: int, call: float) -> TiledPass | None:
     """Divide visits by position and depth; `call` is the overhead of a tile, in units of a visit."""
-    best, least, n = None, WORTH * len(visit), len(depth)
-    for bands, tiles in product([per_thread * threads for per_thread in BANDS], TILES):
+    # Maximum share of the single-threaded time for which several threads are used
+    best, least, n = None, 0.85 * len(visit), len(depth)
+    # Bands per thread, and tiles per band
+    for bands, tiles in product([per_thread * threads for per_thread in (4, 8, 16)], (8, 16, 32)):
         band = np.arange(n) * bands // max(1, n)
         tile = band * tiles + depth.astype(np.int64) * tiles // max(1, n_depths)
         sizes = np.bincount(tile, minlength=bands * tiles).reshape(-1, tiles)

@@ -26,8 +26,6 @@ from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
 Values = TypeVar("Values", Floats, Ints)
-MAX_SPREAD = 1e6  # largest entry over the typical one beyond which a model is kept in tables, to avoid cancellation
-SAMPLE = 10_000  # approximate number of entries from which the typical size is estimated
 
 
 def fits_spins(problem: Problem) -> bool:
@@ -41,12 +39,14 @@ def fits_spins(problem: Problem) -> bool:
     if len(problem.weight):
         most, weight = _sizes(problem.weight)
         largest, usual = largest * most, usual * weight
-    return usual == 0.0 or largest <= MAX_SPREAD * usual
+    # Largest entry over the typical one beyond which a model is kept in tables, to avoid cancellation
+    return usual == 0.0 or largest <= 1e6 * usual
 
 
 def _sizes(values: Floats) -> tuple[float, float]:
     """Return the largest absolute value of some numbers, and the typical one of those that are not 0."""
-    some = np.abs(values[:: 1 + len(values) // SAMPLE])
+    # Approximate number of entries from which the typical size is estimated
+    some = np.abs(values[:: 1 + len(values) // 10_000])
     usual = np.median(some[some > 0]) if np.any(some) else 0.0
     return float(max(values.max(), -values.min())), float(usual)
 

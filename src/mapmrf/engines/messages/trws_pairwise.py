@@ -27,7 +27,6 @@ from mapmrf.kernels.pair_transforms import Envelope, PairForm, form_of, pair_for
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import LINEAR, NO_FORM, POTTS, PairForms
 
-WIDE = 4  # number of states from which tables are also stored transposed, so that both directions read them row by row
 MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed copies are made
 
 
@@ -95,7 +94,8 @@ def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
         block = offsets(width[links.factor // 2])
     turned: Floats = np.zeros(0)
     plain = len(forms.of) == 0 or bool(np.any(forms.of == NO_FORM) or np.any(forms.part_at >= 0))
-    if max(widths, default=0) >= WIDE and plain and len(graph.theta_t) <= MAX_TRANSPOSED:
+    # Number of states from which tables are also stored transposed, so that both directions read them row by row
+    if max(widths, default=0) >= 4 and plain and len(graph.theta_t) <= MAX_TRANSPOSED:
         turned = np.zeros_like(graph.theta_t)
         turn_tables(graph.table_of, graph.table_ptr, graph.card[graph.scope[1::2]], graph.theta_t, turned)
         turned = graph.theta_t if np.array_equal(turned, graph.theta_t) else turned
@@ -301,7 +301,6 @@ def label_beliefs(model: LabelModel, messages: LabelMessages, room: PairScratch,
 # An unsigned place in an array. Signed ones are checked for being negative, which takes a good part of the time.
 Place = Any
 ONE, TWO = np.uintp(1), np.uintp(2)
-SHIFTS = 48  # largest distance for which a quadratic loss is passed shift by shift, which is quicker than an envelope
 
 
 class PairTables(NamedTuple):
@@ -507,7 +506,8 @@ def reach_quadratic(form: PairForm, n: Place, room: PairScratch) -> Place:
     out, far = np.uintp(3) * begin, n - ONE
     if form.limit < slope * np.intp(far * far):
         far = np.uintp(np.ceil(np.sqrt(form.limit / slope))) - ONE
-    if far > SHIFTS:
+    # Largest distance for which a quadratic loss is passed shift by shift, which is quicker than an envelope
+    if far > 48:
         transform_quadratic(form, h, int(begin), h, int(out), int(n), room.envelope)
         return out
     clear_beyond(h, begin + n, begin + n + far)

@@ -15,8 +15,6 @@ from mapmrf.kernels.random_numbers import Bits, next_bits
 from mapmrf.model.problem import Problem
 
 PER_VARIABLE = 2000  # cost of planning per variable of a block pass, in table entries
-BALL_WIDTH = 18.0  # Base-2 logarithm of the largest table of a ball: a move takes some milliseconds
-SMALL = 16  # minimum number of variables counted per ball, for the overhead of a move
 
 
 class BlockMoves:
@@ -52,8 +50,9 @@ class BlockMoves:
         largest = int(self.ball_size)
         size = int(self.random.integers(max(2, largest // 2), largest + 2))
         region = self.neighbourhood(size)
-        self.effort += max(len(region), SMALL)
-        block = self._plan(region, BALL_WIDTH)
+        self.effort += max(len(region), 16)  # minimum number of variables counted per ball, for the overhead of a move
+        # Base-2 logarithm of the largest table of a ball: a move takes some milliseconds
+        block = self._plan(region, 18.0)
         if len(block.order) < len(region):
             self.ball_size = max(2.0, 0.8 * self.ball_size)
         else:
@@ -87,9 +86,6 @@ class BlockMoves:
 BUCKETS = 512  # number of distinct weights; a weight is the logarithm of a table size, in steps of `PER_BIT`
 
 PER_BIT = 8
-
-LONG = 8
-"""Minimum length of runs of states that get the same value for which they are summed without individual offsets."""
 
 
 class Block(NamedTuple):
@@ -292,7 +288,8 @@ def state_offsets(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, s
     while last > begin and step[scope[last - 1]] == 0:
         last -= 1
         run *= card[scope[last]]
-    if run < LONG:
+    # Minimum length of runs of states that get the same value for which they are summed without individual offsets
+    if run < 8:
         last, run = end, 1
     offset[0] = 0
     size = 1

@@ -16,11 +16,10 @@ from mapmrf.engines.moves.flip_state import MoveModel, lay_out
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
-TOLERANCE = 1e-12  # minimum gain of a part, relative to the size of the potentials; less counts as round-off
-
 
 class Crossover:
-    def __init__(self, problem: Problem, tol: float = TOLERANCE) -> None:
+    # Minimum gain of a part, relative to the size of the potentials; less counts as round-off
+    def __init__(self, problem: Problem, tol: float = 1e-12) -> None:
         self._model = lay_out(problem)
         self._scratch = new_part_scratch(problem)
         self._all = np.arange(problem.n_vars)

@@ -101,10 +101,7 @@ def is_empty(agenda: Agenda) -> bool:
 # Forbidden entries (-inf) count as `floor`, which is lower than any finite sum of one move. It is used to find moves; a
 # move is made only if its exact gain confirms it: fewer forbidden entries first, then the finite sum.
 
-MARGIN = 1e-13  # gains below this fraction of the entries that they are a difference of count as round-off
 HINT = 1e-12  # likewise for gains read from the table of scores
-OVERHEAD = 16  # cost of updating a variable in heap and queue, in table entries
-FRESH = 16  # minimum number of commits after which a row is recomputed
 
 
 class FlipState(NamedTuple):
@@ -246,7 +243,8 @@ def exact_gain(flips: FlipState, i: int, k: int) -> tuple[int, float, float]:
             new = 0.0
         gain += new - was
         size += abs(new) + abs(was)
-    return mended, gain, MARGIN * size
+    # Gains below this fraction of the entries that they are a difference of count as round-off
+    return mended, gain, 1e-13 * size
 
 
 # -- the heap and the queue -------------------------------------------------------------------------------------------
@@ -342,11 +340,12 @@ def commit(flips: FlipState, agenda: Agenda, i: int) -> int:
         if a < 0 or j != i:
             age[j] += 0 if a < 0 else 1
             # what came and went by the floor leaves more round-off than a few sums
-            if age[j] > 0 and (flips.floor > -np.inf or age[j] > max(FRESH, model.nbr_ptr[j + 1] - model.nbr_ptr[j])):
+            # Minimum number of commits after which a row is recomputed
+            if age[j] > 0 and (flips.floor > -np.inf or age[j] > max(16, model.nbr_ptr[j + 1] - model.nbr_ptr[j])):
                 work += sum_row(flips, j)
             rank(flips, agenda, j, True)
             enqueue(agenda, j)
-            work += model.card[j] + OVERHEAD
+            work += model.card[j] + 16  # cost of updating a variable in heap and queue, in table entries
         p += 1
         if p == end:
             e += 1

@@ -15,9 +15,7 @@ from mapmrf.engines.moves.flip_state import Agenda, FlipState, commit, set_state
 from mapmrf.kernels.random_numbers import UNIT, Bits, draw, seeded
 from mapmrf.model.problem import Problem
 
-AROUND = 4  # variables of a repair block, per kicked variable
 PER_KICK = 30_000  # cost of a kick without its repair, in table entries
-CALM = 3  # passes over the whole model without a change before the kicks begin
 
 
 def largest_kick(n_vars: int) -> int:
@@ -76,7 +74,8 @@ class BlockKicks:
         """Pass over the model, then kick and repair, for about `entries` table entries and up to `max_kicks` kicks."""
         blocks = self.blocks
         end = blocks.work + PER_KICK * self.done + entries
-        while blocks.work < end and self.calm < CALM:
+        # Passes over the whole model without a change before the kicks begin
+        while blocks.work < end and self.calm < 3:
             self.calm = self.calm + 1 if blocks.optimise(self.now, self.width) == 0 else 0
         while blocks.work + PER_KICK * self.done < end and self.done < max_kicks:
             self.taken += self.attempt(temperature)
@@ -86,7 +85,7 @@ class BlockKicks:
         """Kick once; return whether something was kept."""
         random, graph = self.blocks.random, self.problem.graph
         size = int(random.integers(1, self.largest + 1))
-        region = self.blocks.neighbourhood(AROUND * size)
+        region = self.blocks.neighbourhood(4 * size)  # variables of a repair block, per kicked variable
         trial = self.now.copy()
         trial[region[:size]] = random.integers(0, graph.card[region[:size]])
         self.blocks.optimise(trial, self.width, region)

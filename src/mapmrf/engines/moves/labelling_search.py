@@ -22,18 +22,7 @@ from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Start
 from mapmrf.run.state import Array
 
-CHAIN_LENGTH, COUNTED_LENGTH, CHAIN_ENTRIES = 20, 30, 2_000_000
-"""Maximum number of flips of a chain, and the same where counts of constraints flip too; table entries that chains read
-per step: some 10 ms."""
-MOST_STEPS, MOST_WAITING = 200, 6
-"""Steps after which chains from a labelling give up, and how many labellings, the best ones, wait for them."""
-KICK_ROUNDS, KICK_STEPS = 20, 50
-"""Kicks end after so many for every variable, on average, and pause after so many steps."""
-MOST_ITEMS, MOST_ENTRIES = 20_000, 1 << 20
-"""Sizes of constraints, and of tables in their place, up to which chains work on these."""
-TABU_STATES, TABU_PATIENCE, LEAST_CHANGES = 500_000, 5, 100
-"""States that a tabu search examines per step: some 10 ms; it ends after so many changes per variable in vain, and at
-least this many variables are assumed."""
+CHAIN_ENTRIES = 2_000_000  # table entries that chains read per step: some 10 ms
 FIGURES = ("kicked", "steps", "last_steps", "total", "_rested_value", "_kicked_value", "_drawn", "_in_vain")
 """What a checkpoint keeps besides labellings."""
 
@@ -85,7 +74,7 @@ class LabellingSearch:
         mark = zlib.crc32(labels.astype(np.int64).tobytes())
         if mark not in self._seen:
             self._seen.add(mark)
-            self.waiting = sorted([*self.waiting, labels], key=self.problem.graph.value, reverse=True)[:MOST_WAITING]
+            self.waiting = sorted([*self.waiting, labels], key=self.problem.graph.value, reverse=True)[:6]
 
     # -- chains -------------------------------------------------------------------------------------------------------
 
@@ -120,7 +109,7 @@ class LabellingSearch:
             return None
         labels, at_end = self.improve(self.begun)
         self.steps, self.total = self.steps + 1, self.total + 1
-        if at_end or self.steps >= MOST_STEPS or (hurry and self._kicks is not None):
+        if at_end or self.steps >= 200 or (hurry and self._kicks is not None):
             self._end(labels)
         return labels
 
@@ -149,16 +138,17 @@ class LabellingSearch:
         """Start chains from a labelling, on tables in place of constraints if these are few enough."""
         self._tabu, self._kicks, self._kick_steps = None, None, 0
         if self._chains is None and not self.constrained:
-            self._chains = ChainSearch(self.problem, CHAIN_LENGTH, 1, self.seed)
+            self._chains = ChainSearch(self.problem, 20, 1, self.seed)  # flips of a chain
         elif self._chains is None and self.tables is not None:
-            self._chains = ChainSearch(Problem.compile(self.tables.graph), COUNTED_LENGTH, 1, self.seed)
+            # More flips of a chain, since counts of constraints flip too
+            self._chains = ChainSearch(Problem.compile(self.tables.graph), 30, 1, self.seed)
         if self._chains is not None:
             self._chains.random = np.random.default_rng(self.seed)
             self._chains.restart(labels if self.tables is None else self.tables.lift(labels))
 
     @property
     def _most_kicks(self) -> int:
-        return KICK_ROUNDS * math.ceil(2 * self.problem.n_vars / (1 + largest_kick(self.problem.n_vars)))
+        return 20 * math.ceil(2 * self.problem.n_vars / (1 + largest_kick(self.problem.n_vars)))
 
     def _kick(self) -> tuple[Ints, bool]:
         """Randomise small regions and repair them by chains."""
@@ -169,15 +159,15 @@ class LabellingSearch:
         if self.problem.n_vars > 0:
             self._kicks.run(CHAIN_ENTRIES, self._most_kicks, 0.0)
         self._kick_steps += 1
-        return self._kicks.labels(), self._kicks.done >= self._most_kicks or self._kick_steps >= KICK_STEPS
+        return self._kicks.labels(), self._kicks.done >= self._most_kicks or self._kick_steps >= 50
 
     def _search(self, labels: Ints) -> tuple[Ints, bool]:
         """Tabu search that respects the constraints."""
         if self._tabu is None:
             labels = labels if self._chains is None else self._project(self._chains.labels())
             self._tabu = ConstrainedSearch(self.problem, labels, self.seed)
-        self._tabu.run(max(1, TABU_STATES // max(1, self.problem.n_states)))
-        at_end = self._tabu.idle >= TABU_PATIENCE * max(self.problem.n_vars, LEAST_CHANGES)
+        self._tabu.run(max(1, 500_000 // max(1, self.problem.n_states)))  # some 10 ms
+        at_end = self._tabu.idle >= 5 * max(self.problem.n_vars, 100)
         return self._tabu.incumbent.labels, at_end
 
     def _project(self, labels: Ints) -> Ints:
@@ -187,10 +177,10 @@ class LabellingSearch:
     def tables(self) -> Rewriting | None:
         """The model with tables in place of its constraints, if these are few."""
         constraints = self.problem.graph.constraints
-        if constraints is None or len(constraints.var) > MOST_ITEMS:
+        if constraints is None or len(constraints.var) > 20_000:
             return None
         with suppress(UnsupportedModel):
-            return rewrite(self.problem.graph, MOST_ENTRIES)
+            return rewrite(self.problem.graph, 1 << 20)
         return None
 
     # -- checkpoints --------------------------------------------------------------------------------------------------

@@ -374,7 +374,6 @@ def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, ma
 
 # -- Labellings with each state: a variable is forced into a state, its surroundings ascend, and all is undone --------
 
-MOST_VISITS = 200  # maximum number of variables visited after one is forced into a state
 ROOM = 256  # maximum number of changes around one forced state
 
 
@@ -397,7 +396,8 @@ def force(
         ends.begin = (ends.begin + 1) % len(ring)
         ends.length -= 1
         queued[j] = False
-        if j == i or visits >= MOST_VISITS or n_log >= len(log.variable):
+        # Maximum number of variables visited after one is forced into a state
+        if j == i or visits >= 200 or n_log >= len(log.variable):
             continue
         visits += 1
         entries += model.card[j] * (1 + model.nbr_ptr[j + 1] - model.nbr_ptr[j])

@@ -15,16 +15,9 @@ from mapmrf.engines.spins.search import SpinCouplings, dense_matrix
 from mapmrf.engines.spins.triangles import Triangles, TriangleSet, add_triangles, set_slack
 from mapmrf.run import pace
 
-LEAST_PENALTY, MOST_PENALTY, PENALTY_SPINS = 0.003, 0.01, 0.36
-"""Penalty of the inequalities relative to the mean gradient norm: the last over the number of spins, within limits."""
-
 UPDATE_EVERY = 10  # sweeps between updates of the multipliers
-ASCENT_SWEEPS = 40  # sweeps at fixed multipliers before a bound is computed
-ONE_STEP = 400  # maximum number of spins for which a bound is certified in one step
 
 Steps = Generator[None, None, None]
-
-CUTS_PER_SPIN = 5  # inequalities per spin that are added at a time
 
 
 def random_vectors(n: int, seed: int) -> Floats:
@@ -63,7 +56,7 @@ class TightRelaxation:
             n = min(some, sweeps - done)
             mix(spins.matrix, None, spins.vectors, spins.inertia, spins.strength, spins.pull, n)
         if self.penalty == 0.0:
-            share = min(max(PENALTY_SPINS / max(1, len(spins.strength)), LEAST_PENALTY), MOST_PENALTY)
+            share = min(max(0.36 / max(1, len(spins.strength)), 0.003), 0.01)  # of the mean gradient norm
             self.penalty = share * float(spins.strength.mean())
 
     def tighten(self, sweeps: int) -> Steps:
@@ -85,7 +78,8 @@ class TightRelaxation:
         slack = np.zeros(len(self.cuts))
         set_slack(self.cuts.triangles, gram, slack)
         self.cuts.drop_slack(slack)
-        return (yield from self.cuts.add_violated(gram, CUTS_PER_SPIN * len(gram)))
+        # Inequalities per spin that are added at a time
+        return (yield from self.cuts.add_violated(gram, 5 * len(gram)))
 
     def gram(self) -> Floats:
         """Gram matrix of the vectors, (n, n)."""
@@ -96,9 +90,9 @@ class TightRelaxation:
         """Compute an upper bound on the couplings of all labellings, in steps, after ascent at fixed multipliers."""
         # The vectors are restored afterwards: those under the penalty are closer to satisfying the inequalities.
         vectors, spins = self.spins.vectors.copy(), self.spins
-        yield from self.ascend(ASCENT_SWEEPS)
+        yield from self.ascend(40)  # sweeps at fixed multipliers before a bound is computed
         total = math.fsum(self.cuts.multiplier) * (1.0 + 1e-15)
-        if len(vectors) <= ONE_STEP:
+        if len(vectors) <= 400:  # maximum number of spins for which a bound is certified in one step
             bound = certified_bound(spins.matrix, spins.strength)
         else:
             bound = yield from bound_in_steps(spins.matrix, spins.strength)
@@ -107,8 +101,6 @@ class TightRelaxation:
 
 
 # -- The semidefinite relaxation with triangle inequalities: an augmented Lagrangian over unit vectors ----------------
-
-INERTIA = 0.2  # damping of a vector per active inequality at it, relative to the penalty
 
 
 class RelaxedSpins(NamedTuple):
@@ -147,7 +139,8 @@ def press(
             price[t] = max(0.0, multiplier[t] - penalty * slack[t])
         set_matrix(spins, triangles, price)
         for i in range(len(spins.inertia)):
-            spins.inertia[i] *= INERTIA * penalty
+            # Damping of a vector per active inequality at it, relative to the penalty
+            spins.inertia[i] *= 0.2 * penalty
         mix(spins.matrix, None, spins.vectors, spins.inertia, spins.strength, spins.pull, 1)
 
 
@@ -213,12 +206,6 @@ def set_gram(vectors: Floats, gram: Floats) -> None:
 
 ULP = 2.0**-52  # twice the unit of round-off
 
-GRID, MORE = 1e-9, 1.5
-"""Diagonal shifts are multiples of this fraction of the mean, and each further shift is larger by this factor."""
-
-LANCZOS_STEPS, LANCZOS_TOLERANCE = 80, 1e-6
-"""Lanczos steps towards the smallest eigenvalue, and the error relative to the largest entry at which they stop."""
-
 BoundSteps = Generator[None, None, float]  # the steps of a computation that returns a bound
 
 
@@ -245,11 +232,11 @@ def bound_in_steps(matrix: Floats | SpinCouplings, strength: Floats) -> BoundSte
     mean = (size + float(strength.sum())) / n
     if mean == 0.0:
         return 0.0
-    grid = GRID * mean
+    grid = 1e-9 * mean  # diagonal shifts are multiples of this
     shift = grid * (1.0 + math.ceil(max(0.0, -smallest_eigenvalue(matrix, strength)) / grid))
     yield
     while not (yield from _is_definite(dense, strength + shift)):
-        shift = MORE * shift + grid
+        shift = 1.5 * shift + grid
     total = math.fsum(strength + shift)
     residue = 2.0 * (n + 4) * ULP * total  # Rump, Verification of positive definiteness, BIT 46 (2006)
     return 0.5 * (total + n * residue) + (n + 4) * ULP * (size + total)
@@ -258,12 +245,12 @@ def bound_in_steps(matrix: Floats | SpinCouplings, strength: Floats) -> BoundSte
 def smallest_eigenvalue(matrix: Floats | SpinCouplings, strength: Floats) -> float:
     """Estimate the smallest eigenvalue of ``Diag(strength) - matrix``, less its likely error, by Lanczos iterations."""
     n = len(strength)
-    steps = min(LANCZOS_STEPS, n)
+    steps = min(80, n)
     basis, image = np.zeros((steps + 1, n)), np.zeros(n)
     first = np.random.default_rng(0).normal(size=n)
     basis[0] = first / np.linalg.norm(first)
     alpha, beta = np.zeros(steps), np.zeros(steps)
-    tolerance = LANCZOS_TOLERANCE * float(np.abs(strength).max(initial=1e-300))
+    tolerance = 1e-6 * float(np.abs(strength).max(initial=1e-300))
     least, error = 0.0, math.inf
     for k in range(steps):
         if isinstance(matrix, np.ndarray):

@@ -18,17 +18,6 @@ from mapmrf.model.graph import ROUND_OFF
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 
-PIECE_WORK = 50_000  # fixed cost of a kernel call, in spins visited
-
-LEAST_TENURE, SPINS_PER_TENURE = 10, 25
-"""Minimum tabu tenure in flips, or one flip per 25 spins if that is longer; up to half as many are added at random."""
-
-SWEEPS, FLAT = 200, 1e-4  # maximum number of sweeps over the angles, and the relative gain below which they end
-LEAST_NOISE, MOST_NOISE = 0.1, 0.35  # range of the perturbation of the current labelling's angles, as a share of pi
-IDLE_ROUNDS = 10  # rounds without improvement after which a trajectory ends
-VALUE_ROUND_OFF = 1e-13  # relative difference of values that counts as round-off
-IMPROVE_FLIPS = 20  # maximum number of flips per spin in a short search
-
 
 class SpinSearch:
     """Trajectories of tabu search, and an elite set of the best labellings found.
@@ -44,7 +33,8 @@ class SpinSearch:
         self.random = np.random.default_rng(seed)
         until, tally = np.zeros(n, np.int64), blank(TabuTally)
         self.state = TabuState(np.ones(n), np.zeros(n), until, np.ones(n), tally, seeded(seed))
-        self.state.tally.round_off = VALUE_ROUND_OFF * float(np.abs(model.couplings.strength).sum())
+        # Relative difference of values that counts as round-off
+        self.state.tally.round_off = 1e-13 * float(np.abs(model.couplings.strength).sum())
         self.vectors = np.zeros((n, 2))
         self.elite: list[Floats] = []
         self.values: list[float] = []
@@ -52,7 +42,8 @@ class SpinSearch:
         self.best, self.value = np.ones(n), -math.inf
         # n_rounds, n_trajectories, work: numbers of rounds and trajectories so far, and of spins and couplings visited
         self.n_rounds = self.n_trajectories = self.work = 0
-        long = max(min(LEAST_TENURE, model.n_vars // 4), model.n_vars // SPINS_PER_TENURE)
+        # The least tabu tenure; up to half as many flips are added at random
+        long = max(min(10, model.n_vars // 4), model.n_vars // 25)
         self.tenure = Tenure(long, long // 2 + 1)
         self._present, self._present_value = np.ones(n), -math.inf
 
@@ -67,7 +58,8 @@ class SpinSearch:
     def improve(self, spin: Floats) -> None:
         """Run a short tabu search from a labelling, given up to its sign; not within a step."""
         self._restart(spin * spin[-1] if self.model.has_fields else spin)
-        some = min(IMPROVE_FLIPS * max(self.model.n_vars, 1), pace.SPIN_SEARCH // max(self.model.n, 1))
+        # Maximum number of flips per spin in a short search
+        some = min(20 * max(self.model.n_vars, 1), pace.SPIN_SEARCH // max(self.model.n, 1))
         if self.model.n_vars:
             run_tabu(self.model.couplings, self.state, self.model.n_vars, self.tenure, some, self.model.n_vars)
         self._join(self.state.best, float(self.state.tally.best))
@@ -76,7 +68,7 @@ class SpinSearch:
         """Run trajectories without end; yields after every step of some hundredths of a second."""
         end = pace.SPIN_SEARCH
         for _ in self._pieces():
-            self.work += PIECE_WORK
+            self.work += 50_000  # fixed cost of a kernel call, in spins visited
             if self.work >= end:
                 end = self.work + pace.SPIN_SEARCH
                 yield
@@ -91,9 +83,9 @@ class SpinSearch:
                 yield from self._disturb(1.0)
             yield from self._climb()
             n_idle = 0
-            while n_idle < IDLE_ROUNDS:
+            while n_idle < 10:  # rounds without improvement after which a trajectory ends
                 before = self._present_value
-                yield from self._disturb(self.random.uniform(LEAST_NOISE, MOST_NOISE))
+                yield from self._disturb(self.random.uniform(0.1, 0.35))  # of pi
                 yield from self._climb()
                 n_idle = 0 if self._present_value > before + self.state.tally.round_off else n_idle + 1
             self._join(self._present, self._present_value)
@@ -112,8 +104,8 @@ class SpinSearch:
         couplings, state = self.model.couplings, self.state
         disturb_angles(self._present, noise, self.vectors, state.random)
         some = max(1, pace.SPIN_SEARCH // (8 * self.model.work))
-        for _ in range(0, SWEEPS, some):
-            done = turn_vectors(couplings, self.vectors, some, FLAT)
+        for _ in range(0, 200, some):
+            done = turn_vectors(couplings, self.vectors, some, 1e-4)
             self.work += 4 * done * self.model.work
             if done < some:
                 break
@@ -334,8 +326,6 @@ def relink(couplings: SpinCouplings, state: TabuState, target: Floats, least: in
 
 # -- A binary pairwise model in spins of -1 (state 0) and 1 (state 1) -------------------------------------------------
 
-LOSS = 2.5  # loss of a forbidden entry, relative to the sum of all potentials: above 2, no labelling can compensate it
-
 
 @dataclass(frozen=True, eq=False)
 class CoupledSpins:
@@ -352,7 +342,8 @@ class CoupledSpins:
         # Forbidden entries get such a large loss that any labelling with one is worse than all without: if there is a
         # feasible labelling, the optimum is the same, and bounds hold for both.
         graph, n = problem.graph, problem.n_vars
-        floor = -LOSS * max(graph.size, 1.0)
+        # Loss of a forbidden entry, relative to the sum of all potentials: above 2, no labelling can compensate it
+        floor = -2.5 * max(graph.size, 1.0)
         i, j = problem.scope.reshape(-1, 2).astype(np.int64).T
         weight = problem.weight if len(problem.weight) else 1.0
         t00, t01, t10, t11 = (np.maximum(weight * graph.theta_t[problem.table_at + c], floor) / 4 for c in range(4))

@@ -21,15 +21,6 @@ from mapmrf.engines.spins.triangles import TriangleSet
 from mapmrf.model.graph import EXACT
 from mapmrf.run import pace
 
-SWEEPS = 100  # sweeps of the relaxation between separation rounds
-FIRST_SWEEPS = 100  # sweeps before the first separation round
-WINDOW, STALLED = 15, 0.1  # a relaxation ends when the last rounds have closed less than this share of the missing gap
-
-CLOSE, NODES_PER_STEP = 1e-8, 10
-"""Relative gap below which branching replaces separation if values have no unit; and nodes per step then."""
-
-FEW_SPINS = 11  # maximum number of spins for which all labellings are enumerated
-
 
 @dataclass(eq=False)
 class SpinNode:
@@ -112,7 +103,7 @@ class SpinTree:
 
     def _is_close(self, bound: float) -> bool:
         """Return whether a bound is so close that branching closes the gap sooner than separation."""
-        return self.unit == 0.0 and bound - self.search.value <= CLOSE * self._size
+        return self.unit == 0.0 and bound - self.search.value <= 1e-8 * self._size
 
     def rounded(self, bound: float) -> float:
         """Round a bound down to the largest possible value of a labelling."""
@@ -135,7 +126,7 @@ class SpinTree:
         self.n_nodes += 1
         matrix, constant = node.couplings(self.matrix)
         n = len(matrix)
-        if n <= FEW_SPINS:  # enumerate all labellings
+        if n <= 11:  # enumerate all labellings
             spins = 1.0 - 2.0 * ((np.arange(2 ** max(0, n - 1))[:, None] >> np.arange(n)) & 1)
             values = 0.5 * np.einsum("ti,ij,tj->t", spins, matrix, spins)
             best = int(np.argmax(values)) if n else 0
@@ -157,24 +148,25 @@ class SpinTree:
 
     def _bound(self, node: SpinNode, relaxation: TightRelaxation, constant: float) -> Steps:
         """Tighten the relaxation of a node as long as that helps; yields after every step."""
-        yield from relaxation.ascend(FIRST_SWEEPS if node.bound == math.inf else 1)
+        yield from relaxation.ascend(100 if node.bound == math.inf else 1)  # sweeps before the first separation round
         bound = yield from relaxation.bound()
         self._lower(node, bound + constant)
         if not self._is_close(node.bound):
             self._round(node)
-        if self.n_nodes % NODES_PER_STEP == 0 or not self._is_close(node.bound):
+        if self.n_nodes % 10 == 0 or not self._is_close(node.bound):
             yield
         history = [node.bound]
         while not (self._is_done(node.bound) or self._is_close(node.bound)):
             yield from relaxation.separate()
-            yield from relaxation.tighten(SWEEPS)
+            yield from relaxation.tighten(100)
             bound = yield from relaxation.bound()
             self._lower(node, bound + constant)
             self._round(node)
             history.append(node.bound)
             yield
             lacking = node.bound - self.search.value - 0.99 * self.unit
-            if len(history) > WINDOW and history[-1 - WINDOW] - node.bound < STALLED * lacking:
+            # The last 15 rounds have closed less than a tenth of the missing gap
+            if len(history) > 15 and history[-16] - node.bound < 0.1 * lacking:
                 return
 
     def _lower(self, node: SpinNode, bound: float) -> None:
@@ -187,10 +179,6 @@ class SpinTree:
 
 
 # -- The semidefinite bound without triangle inequalities, for large models -------------------------------------------
-
-PLAIN_SWEEPS = 30  # sweeps before the first bound; doubled before each further one
-PLAIN_STALLED = 1e-6  # relative improvement of the bound below which the run ends
-ROUNDINGS = 5  # random hyperplane roundings after every bound
 
 
 class PlainBound:
@@ -209,7 +197,7 @@ class PlainBound:
 
     def run(self) -> Steps:
         """Compute bounds until they stall; yields after every step."""
-        model, sweeps = self.model, PLAIN_SWEEPS
+        model, sweeps = self.model, 30  # sweeps before the first bound; doubled before each further one
         still, strength, pull = np.zeros(model.n), np.zeros(model.n), np.zeros(self.vectors.shape[1])
         some = max(1, pace.SPIN_RELAXATION // (model.work * self.vectors.shape[1]))
         while True:
@@ -220,10 +208,11 @@ class PlainBound:
             found = yield from bound_in_steps(model.couplings, strength)
             self.bound = min(before, found)
             yield
-            for _ in range(ROUNDINGS):  # by a random hyperplane
+            for _ in range(5):  # by a random hyperplane
                 side = self.vectors @ self.random.normal(size=self.vectors.shape[1])
                 self.search.improve(np.where(side >= 0, 1.0, -1.0))
                 yield
-            if before - self.bound < PLAIN_STALLED * abs(self.bound):
+            # Relative improvement of the bound below which the run ends
+            if before - self.bound < 1e-6 * abs(self.bound):
                 return
             sweeps *= 2

@@ -11,9 +11,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 
 VIOLATION = 0.02  # minimum violation of an inequality to be added
-SLACK = 0.05  # slack beyond which an inequality with zero multiplier is dropped
 STEP_TRIPLES = 10_000_000  # triples examined per step: some 30 ms
-CANDIDATES = 20  # size of the list from which the most violated inequalities are chosen, as a multiple of those wanted
 
 
 class TriangleSet:
@@ -29,7 +27,8 @@ class TriangleSet:
 
     def drop_slack(self, slack: Floats) -> None:
         """Drop slack inequalities with zero multiplier."""
-        kept = (self.multiplier > 0) | (slack < SLACK)
+        # Slack beyond which an inequality with zero multiplier is dropped
+        kept = (self.multiplier > 0) | (slack < 0.05)
         corners, kind = self.triangles
         self.triangles, self.multiplier = Triangles(corners[kept], kind[kept]), self.multiplier[kept]
 
@@ -75,7 +74,8 @@ def most_violated(gram: Floats, most: int) -> Generator[None, None, Triangles]:
         if len(spans) > 1:
             yield
     above = np.cumsum(bins[::-1])[::-1]
-    room = CANDIDATES * most
+    # Size of the list from which the most violated inequalities are chosen, as a multiple of those wanted
+    room = 20 * most
     few = np.flatnonzero(above <= room)
     least = max(VIOLATION, 2.0 * (int(few[0]) if len(few) else N_BINS - 1) / N_BINS)
     room = min(room, int(bins.sum()))

@@ -16,7 +16,6 @@ from mapmrf.engines.spins.search import (
     SpinSearch,
     TabuState,
     TabuTally,
-    Tenure,
     best_cut,
     disturb_angles,
     relink,
@@ -43,7 +42,7 @@ def state_of(model: CoupledSpins, spin: np.ndarray, seed: int = 0) -> TabuState:
 def test_value_and_gains_stay_true() -> None:
     model = model_of(complete(12))
     state = state_of(model, np.ones(model.n))
-    assert run_tabu(model.couplings, state, model.n_vars, Tenure(3, 2), 40, 1000) == 40
+    assert run_tabu(model.couplings, state, model.n_vars, 3, 40, 1000) == 40
     gain = np.zeros(model.n)
     assert set_gains(model.couplings, state.spin, gain) == pytest.approx(state.tally.value)
     assert state.gain[: model.n_vars] == pytest.approx(gain[: model.n_vars])
@@ -57,7 +56,7 @@ def test_a_spin_that_was_flipped_stays() -> None:
     for _ in range(30):
         spin, best = state.spin.copy(), state.tally.best
         before = state.until.copy()
-        run_tabu(model.couplings, state, model.n_vars, Tenure(4, 1), 1, 10**6)
+        run_tabu(model.couplings, state, model.n_vars, 4, 1, 10**6)
         (flipped,) = np.flatnonzero(spin != state.spin)
         assert before[flipped] <= state.tally.clock or state.tally.best > best
 
@@ -65,7 +64,7 @@ def test_a_spin_that_was_flipped_stays() -> None:
 def test_the_search_ends_when_flips_bring_nothing() -> None:
     model = model_of(complete(8))
     state = state_of(model, np.ones(model.n))
-    flips = run_tabu(model.couplings, state, model.n_vars, Tenure(2, 2), 10**6, 50)
+    flips = run_tabu(model.couplings, state, model.n_vars, 2, 10**6, 50)
     assert flips < 10**6 and state.tally.idle == 50
 
 

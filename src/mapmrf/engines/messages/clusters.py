@@ -41,7 +41,7 @@ class Clusters:
         # links, lifts: larger factors with all pairs of their variables, and those of them to active pairs, by factor
         none: Ints = np.zeros(0, dtype=np.int64)
         self.links = Links(none, none, np.zeros((0, 2), dtype=np.int64))
-        self.lifts = Lifts(np.zeros(1, dtype=np.int64), *self.links)
+        self.lifts, self.lift_ptr = self.links, np.zeros(1, dtype=np.int64)
         self.lift_scratch = FactorScratch.allocate(1, 1)
         # keys, number: the pairs of every cluster, sorted; and the pair of every two variables, once that is needed
         self.keys: set[tuple[int, ...]] = set()
@@ -155,7 +155,7 @@ class Clusters:
         owner = self.links.factor[used]
         begins = np.flatnonzero(np.diff(owner, prepend=-1))
         ptr = np.append(begins, len(owner))
-        self.lifts = Lifts(ptr, owner[begins], self.links.pair[used], self.links.axis[used])
+        self.lifts, self.lift_ptr = Links(owner[begins], self.links.pair[used], self.links.axis[used]), ptr
         self.make_private(np.concatenate([self.lifts.factor, self.lifts.pair]))
         if self.n_lifts:
             held = np.add.reduceat(self.dual.sizes(self.lifts.pair), begins)
@@ -266,7 +266,7 @@ class Clusters:
             passes_clusters2(dual.regions, sweeps, self.cycles, self.tables, scratch)
         else:
             tools = (scratch, self.lift_scratch, dual.scratch, dual.pairs)
-            passes_clusters(dual.regions, sweeps, self.cycles, self.tables, self.lifts, *tools)
+            passes_clusters(dual.regions, sweeps, self.cycles, self.tables, self.lifts, self.lift_ptr, *tools)
 
     def bound(self) -> float:
         bound = self.dual.bound()
@@ -347,17 +347,11 @@ class CycleScratch(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Larger factors and pairs of their variables; axis : (n, 2), places in the scope of the pair's two variables."""
+    """Larger factors and pairs of their variables; axis : (n, 2), places in the scope of the pair's two variables.
 
-    factor: Ints
-    pair: Ints
-    axis: Ints
+    Of those that send messages to pairs, by factor, factor ``factor[q]`` has the links ``lift_ptr[q]`` on.
+    """
 
-
-class Lifts(NamedTuple):
-    """Factors that send messages to pairs: factor ``factor[q]`` has the links ``ptr[q]`` to ``ptr[q + 1]``."""
-
-    ptr: Ints
     factor: Ints
     pair: Ints
     axis: Ints
@@ -526,12 +520,12 @@ def clear_state(regions: Regions, a: int, state: Ints) -> int:
 
 
 @inlined
-def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) -> None:
+def give_lift(q: int, regions: Regions, lifts: Links, lift_ptr: Ints, scratch: FactorScratch) -> None:
     """Share a larger factor's max-marginals out among pairs of its variables; its table must not be shared."""
     # `given` and `out` of the scratch have room for all pairs of the factor, one after another: for their
     # reparametrised tables, and for the max-marginals of the factor and its pairs together.
     held, out, state, axis = scratch.given, scratch.out, scratch.state, lifts.axis
-    theta, card_e, begin, end = regions.theta, regions.card_e, lifts.ptr[q], lifts.ptr[q + 1]
+    theta, card_e, begin, end = regions.theta, regions.card_e, lift_ptr[q], lift_ptr[q + 1]
     a, share, place = lifts.factor[q], 1.0 / (end - begin), 0
     first = regions.scope_ptr[a]
     table_at, arity = regions.table_at[a], regions.scope_ptr[a + 1] - first
@@ -585,7 +579,8 @@ def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) ->
 
 @bare
 def passes_clusters(
-    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Lifts, cycle: CycleScratch,
+    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Links, lift_ptr: Ints,
+    cycle: CycleScratch,
     lift: FactorScratch, factor: FactorScratch, pairs: StructuredPairs,
 ) -> None:  # fmt: skip
     """Iterations over all lifts, all clusters and then all factors, of any shape, each with its scratch."""
@@ -593,7 +588,7 @@ def passes_clusters(
     for iteration in range(sweeps.begin, sweeps.end):
         backward = sweeps.alternate and iteration % 2 == 1
         for q in range(n_lifts):
-            give_lift(n_lifts - 1 - q if backward else q, regions, lifts, lift)
+            give_lift(n_lifts - 1 - q if backward else q, regions, lifts, lift_ptr, lift)
         for q in range(n):
             give_cycle(n - 1 - q if backward else q, regions, cycles, tables, cycle)
         pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, pairs, factor)

@@ -282,6 +282,14 @@ def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers:
 APART = 8  # spacing of numbers written by different threads, so that each has its own cache line
 
 
+class PassMessages(NamedTuple):
+    """State of the passes over pairs, by visit: messages to the end visited next, the last labelling and the best."""
+
+    d: Floats
+    labels: Ints
+    best: Ints
+
+
 class Chunks(NamedTuple):
     """The chunks of a sweep, and how far the workers are."""
 

@@ -13,6 +13,7 @@ from mapmrf.engines.messages.sweeps import (
     Assignment,
     Chunks,
     PassFigures,
+    PassMessages,
     PassStopping,
     SequentialPasses,
     begin_pass,
@@ -63,7 +64,7 @@ class SpinPasses(SequentialPasses):
             self.seq = _placed(self.seq, at)
         self.model = spin_model(problem, self.order, at)
         self.constant, self.start = 0.0, self.model.constant
-        self.messages = SpinMessages(np.zeros(problem.n_factors), self.labels, self.in_order)
+        self.messages = PassMessages(np.zeros(problem.n_factors), self.labels, self.in_order)
         self.kernels = (iterate_spins, spin_worker)
         self.arguments = [(self.model, self.messages)] * self.n_workers
 
@@ -134,13 +135,6 @@ class SpinModel(NamedTuple):
     constant: float  # what the tables hold besides
 
 
-class SpinMessages(NamedTuple):
-    d: Floats  # (n_edges,): the message on every edge, to the end that is visited next
-    # labels, best: (n_vars,): the labelling decoded last, and the best one
-    labels: Ints
-    best: Ints
-
-
 @compiled
 def lay_out_spins(scope: Ints, place: Ints, theta_t: Floats, table_at: Ints, weight: Floats, model: SpinModel) -> float:
     """Turn 2x2 tables into couplings and fields (added to `h`); return the constant."""
@@ -160,7 +154,7 @@ def lay_out_spins(scope: Ints, place: Ints, theta_t: Floats, table_at: Ints, wei
 
 
 @inlined
-def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinModel, messages: SpinMessages) -> float:
+def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinModel, messages: PassMessages) -> float:
     """Pass messages to later variables; return the value of the labelling that is fixed on the way, if any."""
     # Each label is the best given those that are fixed already and the messages of the others.
     h, omega, coupling = model.h, model.omega, model.coupling
@@ -194,7 +188,7 @@ def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinMo
 
 @inlined
 def pass_backward(
-    begin: int, end: int, decode: bool, bound: float, value: float, model: SpinModel, messages: SpinMessages
+    begin: int, end: int, decode: bool, bound: float, value: float, model: SpinModel, messages: PassMessages
 ) -> tuple[float, float]:
     """Pass messages to earlier variables; return the upper bound that they prove, and the value as `pass_forward`."""
     h, keep, coupling = model.h, model.keep, model.coupling
@@ -233,7 +227,7 @@ def pass_backward(
 
 
 @inlined
-def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, chunks: Chunks) -> None:
+def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages: PassMessages, chunks: Chunks) -> None:
     begin, end, bound, value = chunks.begin[c], chunks.end[c], chunks.bound[c], chunks.value[c]
     if forward:
         chunks.value[c] = pass_forward(begin, end, decode, value, model, messages)
@@ -244,7 +238,7 @@ def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages:
 @compiled
 def iterate_spins(
     begin: int, end: int, decode_every: int, stopping: PassStopping, figures: PassFigures, model: SpinModel,
-    messages: SpinMessages, chunks: Chunks,
+    messages: PassMessages, chunks: Chunks,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
     for n in range(begin, end):
@@ -262,7 +256,7 @@ def iterate_spins(
 
 @compiled
 def spin_worker(
-    forward: bool, decode: bool, model: SpinModel, messages: SpinMessages, assigned: Assignment, chunks: Chunks, w: int
+    forward: bool, decode: bool, model: SpinModel, messages: PassMessages, assigned: Assignment, chunks: Chunks, w: int
 ) -> bool:
     """Visit the chunks of worker `w`; return False, for another call, after a long wait for others."""
     while True:
@@ -274,7 +268,7 @@ def spin_worker(
 
 
 @compiled
-def spin_beliefs(model: SpinModel, messages: SpinMessages, chunks: Chunks, beliefs: Floats) -> None:
+def spin_beliefs(model: SpinModel, messages: PassMessages, chunks: Chunks, beliefs: Floats) -> None:
     """Make an iteration, and keep half the difference between the two beliefs of every variable on the way back."""
     links, d, n_chunks = model.links, messages.d, len(chunks.bound)
     for place in range(n_chunks):

@@ -13,6 +13,7 @@ from mapmrf.engines.messages.sweeps import (
     Assignment,
     Chunks,
     PassFigures,
+    PassMessages,
     PassStopping,
     SequentialPasses,
     begin_pass,
@@ -40,7 +41,7 @@ class LabelPasses(SequentialPasses):
         self.constant, self.start = problem.graph.constant, 0.0
         self.model = label_model(problem, self.order)
         size = int(self.model.block[-1]) if len(self.model.block) else self.model.width * problem.n_factors
-        self.messages = LabelMessages(np.zeros(size), self.labels, self.in_order)
+        self.messages = PassMessages(np.zeros(size), self.labels, self.in_order)
         rooms = [PairScratch.allocate(n_states) for _ in range(self.n_workers)]
         self.kernels, self.room = (iterate_labels, label_worker), rooms[0]
         self.arguments = [(self.model, self.messages, room) for room in rooms]
@@ -131,14 +132,6 @@ class LabelModel(NamedTuple):
     constant: float
 
 
-class LabelMessages(NamedTuple):
-    """State of the passes: the message of every pair; the last decoded labelling and the best one, by visit."""
-
-    d: Floats
-    labels: Ints
-    best: Ints
-
-
 @inlined
 def block_of(model: LabelModel, e: Place) -> Place:
     return e * np.uintp(model.width) if model.width > 0 else np.uintp(model.block[e])
@@ -199,7 +192,7 @@ def add_values(forward: bool, begin: int, end: int, value: float, model: LabelMo
 
 @bare
 def visit_labels(
-    forward: bool, decode: bool, begin: int, end: int, bound: float, model: LabelModel, messages: LabelMessages,
+    forward: bool, decode: bool, begin: int, end: int, bound: float, model: LabelModel, messages: PassMessages,
     room: PairScratch,
 ) -> float:  # fmt: skip
     """Visit some variables one after another and fix their labels; return the bound with what they add to it."""
@@ -240,7 +233,7 @@ def visit_labels(
 
 @inlined
 def visit_chunk(
-    forward: bool, decode: bool, c: int, model: LabelModel, messages: LabelMessages, room: PairScratch, chunks: Chunks
+    forward: bool, decode: bool, c: int, model: LabelModel, messages: PassMessages, room: PairScratch, chunks: Chunks
 ) -> None:
     begin, end = chunks.begin[c], chunks.end[c]
     chunks.bound[c] = visit_labels(forward, decode, begin, end, chunks.bound[c], model, messages, room)
@@ -251,7 +244,7 @@ def visit_chunk(
 @compiled
 def iterate_labels(
     begin: int, end: int, decode_every: int, stopping: PassStopping, figures: PassFigures, model: LabelModel,
-    messages: LabelMessages, room: PairScratch, chunks: Chunks,
+    messages: PassMessages, room: PairScratch, chunks: Chunks,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
     constant, labels = model.constant, messages.labels
@@ -270,7 +263,7 @@ def iterate_labels(
 
 @compiled
 def label_worker(
-    forward: bool, decode: bool, model: LabelModel, messages: LabelMessages, room: PairScratch, assigned: Assignment,
+    forward: bool, decode: bool, model: LabelModel, messages: PassMessages, room: PairScratch, assigned: Assignment,
     chunks: Chunks, w: int,
 ) -> bool:  # fmt: skip
     """Visit the chunks of worker `w`; return False, for another call, after a long wait for others."""
@@ -283,7 +276,7 @@ def label_worker(
 
 
 @compiled
-def label_beliefs(model: LabelModel, messages: LabelMessages, room: PairScratch, beliefs: Floats) -> None:
+def label_beliefs(model: LabelModel, messages: PassMessages, room: PairScratch, beliefs: Floats) -> None:
     """Make an iteration, and keep the beliefs of every variable on the way back, laid out like `theta_v`."""
     # Visits are called in one place, as every call takes the compiler seconds.
     n = len(model.card)

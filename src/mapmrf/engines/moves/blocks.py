@@ -31,7 +31,7 @@ class BlockMoves:
         self._model = lay_out(problem)
         self._bits = np.floor(PER_BIT * np.log2(problem.graph.card)).astype(np.int64)
         self._local = np.full(n, -1, dtype=np.int32)
-        self._scratch = BlockWorkspace(np.full(n, -1, dtype=np.int32), np.zeros(n, dtype=np.int64))
+        self._scratch = np.full(n, -1, dtype=np.int32), np.zeros(n, dtype=np.int64)
         self._bit_state = np.array([0x9E3779B97F4A7C15 ^ (2 * seed + 1)], dtype=np.uint64)
 
     def optimise(self, labels: Ints, width: float, region: Ints | None = None) -> int:
@@ -69,7 +69,7 @@ class BlockMoves:
         below = np.concatenate([[0], np.cumsum(self._bits[block.scope[: block.scope_ptr[-1]]])])
         sizes = np.exp2((self._bits[block.order] + np.diff(below[block.scope_ptr])) / PER_BIT)
         self.work += int(sizes @ (self.problem.degree[block.order] + 1.0)) + PER_VARIABLE * len(block.order)
-        return int(solve_block(self._model, block, labels, self._scratch))
+        return int(solve_block(self._model, block, labels, *self._scratch))
 
     def neighbourhood(self, size: int, centre: int | None = None) -> Ints:
         """Return up to `size` variables nearest to `centre`, by default a random one, nearest first."""
@@ -263,11 +263,6 @@ def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local
     return Block(order[:n_done], scope_ptr[: n_done + 1], scope)
 
 
-class BlockWorkspace(NamedTuple):
-    place: Ints  # by variable: its place in the order, -1 if frozen
-    step: Ints  # by variable: its stride in the function at hand, 0 if not in it
-
-
 class BlockTables(NamedTuple):
     """Tables of the eliminated variables, for all states of their scopes, and sums of the variable at hand."""
 
@@ -277,6 +272,8 @@ class BlockTables(NamedTuple):
     choice: Ints
     total: Floats  # sums for all states of a variable and of its scope
     offset: Ints  # offsets of a function in all states of the scope
+    place: Ints  # by variable of the model: its place in the order, -1 if frozen
+    step: Ints  # by variable of the model: its stride in the function at hand, 0 if not in it
 
 
 @bare
@@ -356,11 +353,9 @@ def trim(block: Block, card: Ints, place: Ints, at_ptr: Ints) -> int:
 
 
 @inlined
-def add_factor(
-    model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace, tables: BlockTables, at: int, a: int
-) -> None:
+def add_factor(model: MoveModel, block: Block, labels: Ints, tables: BlockTables, at: int, a: int) -> None:
     """Add a factor to the sums of a variable, if that is the first of the factor's variables to be eliminated."""
-    place, step = scratch.place, scratch.step
+    place, step = tables.place, tables.step
     base: int = model.table_at[a]
     least = at
     for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
@@ -379,10 +374,10 @@ def add_factor(
 
 
 @inlined
-def add_message(card: Ints, block: Block, tables: BlockTables, step: Ints, at: int, child: int) -> None:
+def add_message(card: Ints, block: Block, tables: BlockTables, at: int, child: int) -> None:
     """Add the message of an eliminated variable to the sums of the next one."""
     scope, begin, end = block.scope, block.scope_ptr[child], block.scope_ptr[child + 1]
-    v = block.order[at]
+    v, step = block.order[at], tables.step
     stride = 1
     for k in range(end - 1, begin - 1, -1):
         step[scope[k]] = stride
@@ -412,18 +407,19 @@ def maximise(tables: BlockTables, at: int, n_states: int, label: int) -> None:
 
 
 @compiled
-def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace) -> int:
+def solve_block(model: MoveModel, block: Block, labels: Ints, place: Ints, step: Ints) -> int:
     """Solve exactly for the variables that `plan_block` left free, and write the labels; return how many changed."""
-    # The scopes of the block are trimmed. The scratch is -1 and 0 before and after.
+    # The scopes of the block are trimmed. `place` is -1 and `step` 0 before and after.
     order, scope_ptr, scope, card = block.order, block.scope_ptr, block.scope, model.card
     n = len(order)
     for at in range(n):
-        scratch.place[order[at]] = at
+        place[order[at]] = at
     at_ptr = np.zeros(n + 1, np.int64)
-    largest = trim(block, card, scratch.place, at_ptr)
+    largest = trim(block, card, place, at_ptr)
     tables = BlockTables(
-        at_ptr, np.empty(at_ptr[n]), np.empty(at_ptr[n], np.uint16), np.empty(largest), np.empty(largest, np.int64)
-    )
+        at_ptr, np.empty(at_ptr[n]), np.empty(at_ptr[n], np.uint16), np.empty(largest), np.empty(largest, np.int64),
+        place, step,
+    )  # fmt: skip
     first, following = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
     for at in range(n):
         v = order[at]
@@ -433,19 +429,19 @@ def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockWork
             for j in range(size):
                 tables.total[k * size + j] = theta
         for e in range(model.nbr_ptr[v], model.nbr_ptr[v + 1]):
-            add_factor(model, block, labels, scratch, tables, at, model.factor_of[e])
+            add_factor(model, block, labels, tables, at, model.factor_of[e])
         child = first[at]
         while child >= 0:
-            add_message(card, block, tables, scratch.step, at, child)
+            add_message(card, block, tables, at, child)
             child = following[child]
         maximise(tables, at, card[v], labels[v])
         if scope_ptr[at + 1] > scope_ptr[at]:
-            parent = scratch.place[scope[scope_ptr[at]]]
+            parent = place[scope[scope_ptr[at]]]
             following[at] = first[parent]
             first[parent] = at
     changed = 0
     for at in range(n - 1, -1, -1):  # the last eliminated is known first
-        scratch.place[order[at]] = -1
+        place[order[at]] = -1
         j = 0
         for k in range(scope_ptr[at], scope_ptr[at + 1]):
             j = j * card[scope[k]] + labels[scope[k]]

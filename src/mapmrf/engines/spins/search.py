@@ -42,9 +42,7 @@ class SpinSearch:
         self.best, self.value = np.ones(n), -math.inf
         # n_rounds, n_trajectories, work: numbers of rounds and trajectories so far, and of spins and couplings visited
         self.n_rounds = self.n_trajectories = self.work = 0
-        # The least tabu tenure; up to half as many flips are added at random
-        long = max(min(10, model.n_vars // 4), model.n_vars // 25)
-        self.tenure = Tenure(long, long // 2 + 1)
+        self.tenure = max(min(10, model.n_vars // 4), model.n_vars // 25)
         self._present, self._present_value = np.ones(n), -math.inf
 
     def labels(self) -> Ints:
@@ -240,11 +238,6 @@ class TabuState(NamedTuple):
     random: Bits  # state of the random number generator
 
 
-class Tenure(NamedTuple):
-    least: int  # minimum number of flips for which a spin stays fixed
-    spread: int  # maximum addition to it
-
-
 @inlined
 def flip(couplings: SpinCouplings, spin: Floats, gain: Floats, i: int) -> None:
     spin[i] = -spin[i]
@@ -276,11 +269,10 @@ def best_flip(state: TabuState, begin: int, end: int, chosen: int) -> int:
 
 
 @bare
-def run_tabu(
-    couplings: SpinCouplings, state: TabuState, n_free: int, tenure: Tenure, n_flips: int, patience: int
-) -> int:
+def run_tabu(couplings: SpinCouplings, state: TabuState, n_free: int, tenure: int, n_flips: int, patience: int) -> int:
     """Repeatedly make the best flip that is not tabu, until `patience` flips bring no improvement; return the flips."""
-    # Only the first `n_free` spins are flipped. Ties go to the first spin after a random position.
+    # Only the first `n_free` spins are flipped. They stay so for `tenure` flips, and up to half as many at random.
+    # Ties go to the first spin after a random position.
     tally = state.tally
     done = 0
     while done < n_flips and tally.idle < patience:
@@ -294,7 +286,7 @@ def run_tabu(
             continue
         tally.value += state.gain[i]
         flip(couplings, state.spin, state.gain, i)
-        state.until[i] = tally.clock + tenure.least + draw(state.random, tenure.spread)
+        state.until[i] = tally.clock + tenure + draw(state.random, tenure // 2 + 1)
         if tally.value > tally.best + tally.round_off:
             tally.best = tally.value
             tally.idle = 0

@@ -25,7 +25,7 @@ from hypothesis import assume, currently_in_test_context, example, given, settin
 from hypothesis import strategies as st
 
 import mapmrf
-from binary_models import complete, spins
+from binary_models import complete, spins, submodular_recipe
 from clocks import LIMIT, Clock
 from elimination_models import frustrated
 from mapmrf import FactorGraph, Method, OptionError, Result, Status, UnsupportedModel
@@ -192,6 +192,8 @@ PLAIN = {
     "spins": spins(4, seed=1),
     "submodular": submodular(random_recipe(7, 6, 9)).graph(),
     "Potts": potts_image(5, 5, labels=4, seed=0).graph,
+    "hard cut": submodular_recipe(np.random.default_rng(0), 7, 0.5, 0.1).graph(),
+    "hard spins": random_recipe(12, 6, 14, hard=0.1, max_card=2, max_arity=2).graph(),
 }
 
 

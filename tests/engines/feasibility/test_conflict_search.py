@@ -15,10 +15,12 @@ import mapmrf
 from benchmark_models import FOLDER
 from constraint_models import colouring, differ, holes, ksat, pigeons, random_constraints, sudoku
 from mapmrf import FactorGraph
+from mapmrf.engines.feasibility.clauses import propagate
 from mapmrf.engines.feasibility.conflict_search import FEASIBLE, INFEASIBLE, OPEN, ConflictSearch
 from mapmrf.engines.feasibility.repair import Repair
 from mapmrf.model.problem import Problem
 from mapmrf.run.repair import shortfall
+from plain_python import plain
 from strategies import Recipe, any_recipes, best_with_each_state, brute_force, labellings, with_weights
 
 STEP = 20_000
@@ -159,6 +161,13 @@ def test_preferred_labels_are_kept_if_they_are_feasible() -> None:
     labels = searched(graph).labels()
     renamed = (labels + 1) % 4
     assert searched(graph, renamed).labels().tolist() == renamed.tolist()
+
+
+def test_unit_propagation_does_the_same_as_plain_python() -> None:
+    compiled, other = (ConflictSearch.of(Problem.compile(sudoku(SUDOKUS[0])), np.zeros(81, np.int64)) for _ in range(2))
+    for search, kernel in ((compiled, propagate), (other, plain(propagate))):
+        kernel(search.state.trail, search.state.clauses, search.state.counts)
+    assert compiled.state.trail.truth.tolist() == other.state.trail.truth.tolist()
 
 
 # -- repair -----------------------------------------------------------------------------------------------------------

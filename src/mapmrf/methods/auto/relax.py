@@ -115,8 +115,9 @@ class Scout:
             yield step
 
     def _is_hopeful(self, begun: int, n_steps: int) -> bool:
-        best = self.shared.incumbent.value
-        if self.value < best - self.shared.problem.graph.allowance or self.value == -math.inf:
+        none = self.value == -math.inf
+        behind = none or self.value < self.shared.incumbent.value - self.shared.problem.graph.allowance
+        if none or (behind and n_steps >= LOST_STEPS):
             return n_steps < LOST_STEPS
         return self._iterations - max(begun, self._useful) < max(IDLE, IDLE_SHARE * self._useful)
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import mapmrf
 import mapmrf.formats
+from mapmrf.methods.auto.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -209,6 +210,18 @@ def shown(value: Any) -> str:
     return f"`{value}`"
 
 
+def setting_table(page: Path) -> str:
+    """The numbers of `auto` with their comments, by the headings that stand above them."""
+    rows, heading = [], ""
+    for line in inspect.getsource(Settings).splitlines():
+        if found := re.fullmatch(r"    # (.+)", line):
+            heading = f"**{found[1]}**"
+        elif found := re.fullmatch(r"    (\w+): \w+ = (\S+)  # (.+)", line):
+            rows.append([heading, f"`{found[1]}`", found[2].replace("_", " "), found[3]])
+            heading = ""
+    return markdown(["", "setting", "value", "meaning"], rows)
+
+
 # -- formats ----------------------------------------------------------------------------------------------------------
 
 
@@ -239,6 +252,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "classes": class_list,
     "constraints": constraint_table,
     "options": option_table,
+    "settings": setting_table,
     "formats": format_table,
 }
 

@@ -8,6 +8,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Generator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,8 +26,9 @@ from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.methods import auto
 from mapmrf.methods.auto.feasibility import FeasibilityPhase, largest_sum
 from mapmrf.methods.auto.portfolio import PoolSearch, Portfolio
-from mapmrf.methods.auto.relax import LOST_STEPS, Scouts
+from mapmrf.methods.auto.relax import Scouts
 from mapmrf.methods.auto.scheduler import Race
+from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import Phase, SharedState
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
@@ -145,7 +147,7 @@ def test_belief_propagation_goes_before_a_slow_relaxation(monkeypatch: pytest.Mo
     graph = triples(3000, 15, 0)
     result = mapmrf.solve(graph, max_iterations=12)
     assert [point.phase for point in result.trace[:4]] == ["relax", "relax", "relax", "bp"]
-    monkeypatch.setattr(auto, "LOOSE_GAP", 1e9)
+    monkeypatch.setattr(auto, "SETTINGS", replace(SETTINGS, loose_gap=1e9))
     assert phases(mapmrf.solve(graph, max_iterations=12)) == ["relax"]
 
 
@@ -168,12 +170,12 @@ def test_a_scout_without_a_feasible_labelling_has_a_bounded_turn() -> None:
     differ = np.where(np.eye(5, dtype=bool), -np.inf, random.normal(size=(len(edges), 5, 5)))
     graph = FactorGraph.from_pairwise(np.zeros((12, 5)), edges, differ)  # no colouring has so few colours
     shared = SharedState(Problem.compile(graph), np.zeros(12, dtype=np.int64))
-    assert 0 < len(list(Scouts(shared, 0).beliefs.turn())) <= LOST_STEPS
+    assert 0 < len(list(Scouts(shared, 0).beliefs.turn())) <= SETTINGS.lost_steps
 
 
 def test_branching_follows_where_the_cuts_leave_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     # A dense model whose odd-cycle relaxation is loose, called sparse so that the cutting planes get it.
-    monkeypatch.setattr("mapmrf.methods.auto.provers.SPARSE_DEGREE", math.inf)
+    monkeypatch.setattr("mapmrf.methods.auto.provers.SETTINGS", replace(SETTINGS, sparse_degree=math.inf))
     random = np.random.default_rng(0)
     n = 24
     edges = np.stack(np.triu_indices(n, 1), 1)
@@ -348,7 +350,7 @@ def test_stopping_while_a_solver_works_returns_the_best_so_far() -> None:
 def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither threads nor tables: they must not wait for Python to look for cycles."""
     monkeypatch.setattr(_admm, "PARALLEL_FROM", 1)
-    monkeypatch.setattr("mapmrf.methods.auto.portfolio.PROGRAM_WAITS", 0)
+    monkeypatch.setattr("mapmrf.methods.auto.portfolio.SETTINGS", replace(SETTINGS, program_waits=0))
     graph = grid(24, 24, coupling=4.0, seed=3) if model == "binary" else random_grid(12, 12, 4, coupling=2.0, seed=1)
     made: list[weakref.ref[object]] = []
 

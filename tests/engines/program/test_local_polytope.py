@@ -14,7 +14,8 @@ from constrained_recipes import random_constrained
 from mapmrf import FactorGraph, constraints
 from mapmrf.engines.program.binary_program import Compact
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
-from mapmrf.methods.auto.constrained import FEW_ROWS, best_assignment
+from mapmrf.methods.auto.constrained import best_assignment
+from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.model.polytope import dense, integral
 from mapmrf.model.problem import Problem
 from strategies import Recipe, hard_recipes, recipes, with_weights
@@ -113,9 +114,9 @@ def test_binary_pairs_stay_compact() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_assignments_are_those_of_scipy(seed: int) -> None:
-    assert best_assignment(np.full((FEW_ROWS + 1, FEW_ROWS + 1), -np.inf)) is None
+    assert best_assignment(np.full((SETTINGS.assignment_rows + 1, SETTINGS.assignment_rows + 1), -np.inf)) is None
     random = np.random.default_rng(seed)
-    n = int(random.integers(1, 9)) if seed else FEW_ROWS + 1  # large ones are left to scipy
+    n = int(random.integers(1, 9)) if seed else SETTINGS.assignment_rows + 1  # large ones are left to scipy
     gain = random.normal(size=(n, n + int(random.integers(0, 3))))
     gain[random.random(gain.shape) < random.choice([0.0, 0.3, 0.6])] = -np.inf
     found = best_assignment(gain)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.numpy_elimination import eliminate_small, small_order
 from mapmrf.methods.auto.constrained import ConstrainedRun
-from mapmrf.methods.auto.feasibility import MORE_STEPS, FeasibilityPhase
-from mapmrf.methods.auto.relax import LARGE, LOOSE_GAP, SLOW_STEPS, ExpansionTurns, RelaxationEnd, Scouts
+from mapmrf.methods.auto.feasibility import FeasibilityPhase
+from mapmrf.methods.auto.relax import ExpansionTurns, RelaxationEnd, Scouts
+from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import SharedRun
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from mapmrf.methods.auto.portfolio import Portfolio
 
 SolverName = Literal["auto", "highs", "scip"]
-
-MOST_LABELS = 256  # maximum number of labels for which expansions are tried
-REWRITTEN_STEPS = 1  # steps of `chains` on a model with tables in place of constraints, before its relaxation
 
 
 @dataclass(frozen=True)
@@ -153,16 +151,16 @@ class AutoRun(SharedRun):
     def run(self) -> Generator[Progress, None, None]:
         """Run the relaxation, then the portfolio if a gap remains; the loop ends the run once the gap is closed."""
         yield from self.eliminate_small()
-        if self.problem.n_factors >= LARGE:
+        if self.problem.n_factors >= SETTINGS.large:
             yield self.shared.report("start")
         if self.options.flow:
             yield from self.minimum_cut()
         self.feasibility = FeasibilityPhase(self.shared, self.seed)
         yield from self.feasibility.first()
         if self.rewritten:
-            yield from islice(self.called_scouts().chains.turn(), REWRITTEN_STEPS)
+            yield from islice(self.called_scouts().chains.turn(), SETTINGS.rewritten_steps)
         yield from self.relax()
-        yield from self.feasibility.steps(MORE_STEPS)
+        yield from self.feasibility.steps(SETTINGS.feasible_more)
         from mapmrf.methods.auto.portfolio import Portfolio  # easy models skip the import of everything that follows
 
         bounds = self.shared.incumbent.bounds
@@ -206,7 +204,7 @@ class AutoRun(SharedRun):
         from mapmrf.methods.expansion import Expansion
 
         method, graph = Expansion(), self.problem.graph
-        if graph.card.max(initial=0) <= MOST_LABELS and self.shared.admits(method, self.problem):
+        if graph.card.max(initial=0) <= SETTINGS.expansion_labels and self.shared.admits(method, self.problem):
             yield from self.follow(method, "expansion", Start(labels))
 
     def relax(self) -> Iterator[Progress]:
@@ -235,7 +233,7 @@ class AutoRun(SharedRun):
                     yield from self.expand(state.passes.best)
                     turns.end(best.value)
                 n_steps += 1
-                if n_steps == SLOW_STEPS and best.gap > LOOSE_GAP and not turns.planned:
+                if n_steps == SETTINGS.slow_steps and best.gap > SETTINGS.loose_gap and not turns.planned:
                     yield from self.called_scouts().beliefs.turn()
             if best.gap < math.inf and not shared.is_refuted("relax"):
                 shared.state_bounds = state.passes.state_bounds()

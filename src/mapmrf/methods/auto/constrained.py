@@ -5,32 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import UnsupportedModel
-from mapmrf.methods.auto.state import PROGRAM_ENTRIES, REPORTS, SharedRun, log
+from mapmrf.methods.auto.settings import SETTINGS
+from mapmrf.methods.auto.state import SharedRun, log
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start, running
 from mapmrf.run.result import Status
-
-if TYPE_CHECKING:
-    pass
-
-TABLE_TURN, SEARCH_TURN, RELAXATION_TURN, PROGRAM_TURN, PROPAGATION_TURN = 4, 3, 3, 4, 6
-"""Steps per turn: of `auto` on the model with tables, local search with counters, LS-LP, branch and cut, and branch and
-bound by soft consistency."""
-
-MANY_INDICATORS, LARGE_TURN = 1000, 60
-"""Number of indicators above which LS-LP goes first, as the rewritten model is as large; and its steps per turn
-then."""
-
-FEW_INDICATORS = 50  # number of indicators up to which a model is so small that its tables go first
-STEP_STATES = 6_000_000  # states examined in a step of the search: some 20 ms
-IDLE = 40  # changes per variable without improvement after which the search is kicked
 
 
 class ConstrainedRun(SharedRun):
@@ -39,15 +24,20 @@ class ConstrainedRun(SharedRun):
     def run(self) -> Generator[Progress, None, None]:
         """Solve an assignment problem at once, and other models by alternating between all suitable approaches."""
         yield from self.assign()
-        tracks = [(self.by_counters(), SEARCH_TURN), (self.by_tables(), TABLE_TURN), (self.by_rows(), PROGRAM_TURN)]
+        tracks = [
+            (self.by_counters(), SETTINGS.counters_turn),
+            (self.by_tables(), SETTINGS.tables_turn),
+            (self.by_rows(), SETTINGS.rows_turn),
+        ]
         graph = self.problem.graph
         assert graph.constraints is not None
         # Tables first where any feasible labelling will do (conflicts find one), or where elimination may suffice.
-        if graph.size == 0 or len(graph.constraints.var) <= FEW_INDICATORS:
+        if graph.size == 0 or len(graph.constraints.var) <= SETTINGS.few_indicators:
             tracks[:2] = tracks[1::-1]
-        tracks.insert(1, (self.by_propagation(), PROPAGATION_TURN))
-        many = graph.size > 0 and len(graph.constraints.var) > MANY_INDICATORS
-        tracks.insert(0 if many else 3, (self.by_relaxation(), LARGE_TURN if many else RELAXATION_TURN))
+        tracks.insert(1, (self.by_propagation(), SETTINGS.propagation_turn))
+        many = graph.size > 0 and len(graph.constraints.var) > SETTINGS.many_indicators
+        turn = SETTINGS.many_turn if many else SETTINGS.relaxation_turn
+        tracks.insert(0 if many else 3, (self.by_relaxation(), turn))
         try:
             while tracks:
                 for track in tracks.copy():
@@ -124,9 +114,9 @@ class ConstrainedRun(SharedRun):
         states = max(1, problem.n_states * min(problem.n_vars, SCAN) // problem.n_vars)
         while True:
             search.incumbent.offer(shared.incumbent.labels, shared.incumbent.value)
-            search.run(max(1, STEP_STATES // (10 * states)))
+            search.run(max(1, SETTINGS.counters_states // states))
             shared.incumbent.offer(search.incumbent.labels, search.incumbent.value)
-            if search.idle > IDLE * problem.n_vars:
+            if search.idle > SETTINGS.counters_idle * problem.n_vars:
                 search.kick()
             yield shared.step("counters")
 
@@ -153,7 +143,7 @@ class ConstrainedRun(SharedRun):
         yield self.shared.report("rows")  # not in the first turn: many models are solved by then
         problem, shared, best = self.problem, self.shared, self.shared.incumbent
         entries = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
-        if not self.options.prove or entries > PROGRAM_ENTRIES:
+        if not self.options.prove or entries > SETTINGS.program_entries:
             return
         from mapmrf.methods.cuts import Cuts
 
@@ -161,7 +151,7 @@ class ConstrainedRun(SharedRun):
         if not shared.admits(method, problem):
             return
         with running(method, problem, self.seed, Start(best.labels)) as state:
-            state.reports = REPORTS
+            state.reports = SETTINGS.program_reports
             step = Progress(0)
             while step.finished is None and not shared.is_refuted("rows"):
                 state.inform(best.labels)
@@ -171,14 +161,12 @@ class ConstrainedRun(SharedRun):
 
 # -- The linear assignment problem: distinct columns for all rows, with maximum sum -----------------------------------
 
-FEW_ROWS = 100  # number of rows up to which this is faster than importing scipy.optimize
-
 
 def best_assignment(gains: Floats) -> Ints | None:
     """Return the column of every row, (n_rows,), in an optimal assignment; None if none has a finite sum."""
     if gains.shape[0] > gains.shape[1]:
         return None
-    if gains.shape[0] <= FEW_ROWS:
+    if gains.shape[0] <= SETTINGS.assignment_rows:
         return _augment(-gains)
     from scipy.optimize import linear_sum_assignment
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Bools, segment_ends
+from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run import pace
@@ -18,12 +19,6 @@ from mapmrf.run.repair import fits_clauses
 
 if TYPE_CHECKING:
     from mapmrf.engines.feasibility.conflict_search import ConflictSearch
-
-FIRST_STEPS, MORE_STEPS, TURN = 30, 150, 20
-"""Steps before the relaxation, some hundredths of a second each; after it; and per turn of the race."""
-
-REPAIR_EVERY = 4  # every fourth step is one of local search
-STEP_LITERALS = 500_000  # literals of clauses written per step
 
 
 class FeasibilityPhase:
@@ -47,7 +42,7 @@ class FeasibilityPhase:
     def first(self) -> Iterator[Progress]:
         """The steps before everything else; a feasible labelling may already attain the largest possible value."""
         needed = self.is_needed
-        yield from self.steps(FIRST_STEPS)
+        yield from self.steps(SETTINGS.feasible_first)
         if needed and self.shared.incumbent.value > -math.inf:
             self.shared.incumbent.tighten(largest_sum(self.problem.graph), "feasible")
             yield self.shared.report("feasible")
@@ -55,7 +50,7 @@ class FeasibilityPhase:
     def steps(self, count: int) -> Iterator[Progress]:
         """Take up to `count` steps while they are needed."""
         if self._phase is None and self.is_needed:
-            self._phase = Phase(self.run(), TURN)
+            self._phase = Phase(self.run(), SETTINGS.feasible_turn)
         while self._phase is not None and count > 0 and self.is_needed:
             count -= 1
             step = self._phase.next_step()
@@ -75,7 +70,7 @@ class FeasibilityPhase:
         for k in itertools.count(1):
             if not self.is_needed:
                 break
-            if search is None or k % REPAIR_EVERY == 0:
+            if search is None or k % SETTINGS.repair_every == 0:
                 repair = repair or Repair(self.problem, shared.incumbent.labels, self.seed)
                 repair.run(pace.CLAUSES)
                 shared.incumbent.offer(repair.labels)
@@ -105,7 +100,7 @@ class FeasibilityPhase:
         for part in factor_clauses(self.problem, atoms):
             parts.append(part)
             done += len(part.literals)
-            if done >= STEP_LITERALS:
+            if done >= SETTINGS.step_literals:
                 done = 0
                 yield self.shared.step("feasible")
         parts.append(clique_clauses(self.problem, atoms))

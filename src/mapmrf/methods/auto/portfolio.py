@@ -18,10 +18,11 @@ from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.kicks import SearchKicks, largest_kick
 from mapmrf.engines.reduction.simplify import Simplified, excluded_states, simplify_in_steps, solve_small
-from mapmrf.methods.auto.feasibility import TURN, FeasibilityPhase
+from mapmrf.methods.auto.feasibility import FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers, dense_searchers, is_dense
 from mapmrf.methods.auto.relax import Scout, Scouts
 from mapmrf.methods.auto.scheduler import Race
+from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
 from mapmrf.methods.bp import BP
 from mapmrf.methods.lslp import LSLP
@@ -32,21 +33,6 @@ from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto import Auto
-
-
-MOST_STATES = 2_000_000
-"""Maximum number of states, beyond one per variable, for which a model is simplified; more would take too long."""
-
-NARROW_VARIABLES, NARROW_ORDERS = 200_000, 3
-"""Maximum number of variables for which elimination orders are computed, and the number of orders tried."""
-
-LP_GAP = 0.01  # relative gap of the relaxation up to which LS-LP begins with its LP phase, which may close it
-
-SEARCH_TURN, STARTS_FIRST = 5, 7
-"""Iterations per turn of a search phase; and of the first turn of LS-LP after a long turn of a prover, enough for its
-first labellings."""
-
-PROGRAM_WAITS = 3  # cycles before the 0/1 program begins, where the gap is wide
 
 
 class Portfolio:
@@ -75,7 +61,7 @@ class Portfolio:
         if not shared.has_room_for(("blocks",), self.problem):
             yield shared.report("search", Status.CONVERGED)
             return
-        wide = shared.incumbent.gap > LP_GAP
+        wide = shared.incumbent.gap > SETTINGS.wide_gap
         if wide:  # the relaxation says little about good labellings: search before anything is proven
             yield from self.scouts.run()
         self.search = PoolSearch(self.problem, self.seed, options.width, options.pool)
@@ -89,11 +75,11 @@ class Portfolio:
             for _ in self.search.follow_chains(starts):
                 yield self.searched("chains")
         kicks = self.search.kicks(wide) if shared.has_room_for(("chains", "flips"), self.problem) else []
-        kickers = [Phase(self.kick(make), SEARCH_TURN) for make in kicks]
-        others = [Phase(self.start(not wide), SEARCH_TURN), Phase(self.restart(), SEARCH_TURN)]
+        kickers = [Phase(self.kick(make), SETTINGS.search_turn) for make in kicks]
+        others = [Phase(self.start(not wide), SETTINGS.search_turn), Phase(self.restart(), SETTINGS.search_turn)]
         if wide:
             left = (scout for scout in (self.scouts.beliefs, self.scouts.chains) if not scout.over)
-            others += [Phase(self.scout(scout), SEARCH_TURN) for scout in left]
+            others += [Phase(self.scout(scout), SETTINGS.search_turn) for scout in left]
         searchers = [*kickers, *others]
         if is_dense(self.problem) and shared.has_room_for(("tabu",), self.problem):
             searchers = dense_searchers(self, searchers)
@@ -101,13 +87,13 @@ class Portfolio:
         provers = [phase for phase in provers if not shared.is_refuted(phase.name)]
         if wide and any(phase.name == "wcsp" for phase in provers):  # its first turn is long and may be the last one
             searchers = [*others, *kickers]
-            for phase, first in zip(others, (STARTS_FIRST, SEARCH_TURN, 0, 0), strict=False):
+            for phase, first in zip(others, (SETTINGS.starts_first, SETTINGS.search_turn, 0, 0), strict=False):
                 phase.first, phase.skipped = first, 1
             for phase in provers:
                 if phase.name == "cuts":  # a first relaxation of seconds, which such a gap makes useless
-                    phase.skipped = PROGRAM_WAITS
+                    phase.skipped = SETTINGS.program_waits
         if self.feasibility.is_needed:
-            searchers.insert(0, Phase(self.feasibility.run(), TURN))
+            searchers.insert(0, Phase(self.feasibility.run(), SETTINGS.feasible_turn))
         self.race = Race(self, searchers, provers)
         yield from self.race.run()
 
@@ -121,7 +107,7 @@ class Portfolio:
         self.reduced = Simplified(shared.problem, ())
         simplify = self.options.simplify and not shared.is_refuted("simplify")
         excluded = self.excluded() if simplify else np.zeros(0, dtype=bool)
-        few = len(excluded) - np.count_nonzero(excluded) <= MOST_STATES + shared.problem.n_vars
+        few = len(excluded) - np.count_nonzero(excluded) <= SETTINGS.simplify_states + shared.problem.n_vars
         worthwhile = bool(few) and shared.has_room_for(("branch",), shared.problem)  # `branch` starts with the same
         shared.release("branch")
         if simplify and worthwhile:
@@ -168,14 +154,15 @@ class Portfolio:
         return excluded
 
     def eliminate(self) -> Iterator[Progress]:
-        if self.problem.n_vars > NARROW_VARIABLES or self.options.elimination_entries == 0:
+        if self.problem.n_vars > SETTINGS.narrow_variables or self.options.elimination_entries == 0:
             return
         if self.shared.is_refuted("eliminate"):
             return
         shared, model = self.shared, self.problem.graph
         graph = PrimalGraph.of(self.problem)
         order: Order | None = None
-        for found in fill_orders(graph, model.card, self.seed, NARROW_ORDERS, self.options.elimination_entries):
+        most_entries = self.options.elimination_entries
+        for found in fill_orders(graph, model.card, self.seed, SETTINGS.narrow_orders, most_entries):
             order = found if found.better_than(order) else order
             yield shared.step("eliminate")
         if order is None or order.n_known < graph.n:
@@ -201,9 +188,9 @@ class Portfolio:
     def start(self, beliefs: bool) -> Steps:
         """Starting points for the pool, from belief propagation too if that is still to come."""
         if beliefs:
-            yield from self.follow(BP(max_iterations=BP_ITERATIONS))
-        n_starts, lp_phase = self.options.starts, self.shared.incumbent.gap <= LP_GAP
-        limit = START_ITERATIONS * (n_starts + lp_phase)
+            yield from self.follow(BP(max_iterations=SETTINGS.bp_iterations))
+        n_starts, lp_phase = self.options.starts, self.shared.incumbent.gap <= SETTINGS.wide_gap
+        limit = SETTINGS.start_iterations * (n_starts + lp_phase)
         yield from self.follow(LSLP(starts=n_starts, lp_phase=lp_phase, beliefs=0, climb=False, max_iterations=limit))
 
     def follow(self, method: Method) -> Steps:
@@ -234,27 +221,6 @@ class Portfolio:
 # The search of `auto`: starting points from several methods, exact blocks, crossover, and restarts of regions.
 
 
-FIRST_WIDTH, FIRST_PASSES = 9.0, 3
-"""Block passes over every starting point, with tables of at most 512 entries, which is quick."""
-
-SMALLEST, LARGEST = 60, 400  # size of a restarted region, drawn uniformly on a logarithmic scale
-REGION_ENTRIES = 100_000  # fixed cost of restarting a region, in table entries
-BLOCK_VARIABLES = 20_000  # maximum number of variables per block pass on a starting point: some 50 ms
-
-KICK_ENTRIES, IDLE_KICKS = 4_000_000, 50
-"""Table entries per step of kicks, some 20 ms; and steps without improvement before restarting from the best
-labelling."""
-
-FLIP_KICK, FLIP_DEPTH = 12, 2  # maximum number of variables of a kick, and of the sets that are flipped to repair it
-CHAIN_LENGTH = 20  # maximum number of variables of the chains that repair a kick
-MANY_VARIABLES = 2000  # number of variables from which kicks, which are quick, are worthwhile
-FEW = 4  # number of variables per table that counts as few
-STEP_CONFIGS = 2_000_000  # table entries processed per step of another method: a few milliseconds
-BP_ITERATIONS = 200  # iterations of belief propagation, which finds its best labellings early
-START_ITERATIONS = 1000  # average number of iterations per LS-LP start
-MIX_EVERY = 50  # steps between crossings of the whole pool into its best labelling
-
-
 class PoolSearch:
     """A pool of labellings of one problem that is improved step by step."""
 
@@ -280,9 +246,9 @@ class PoolSearch:
         # later it replaces the worst one if it is better. Yields after every block, so that large models can be
         # interrupted.
         labels = np.array(labels, dtype=np.int64)
-        for _ in range(FIRST_PASSES):
+        for _ in range(SETTINGS.first_passes):
             for block in self._blocks():
-                self.moves.optimise(labels, FIRST_WIDTH, block)
+                self.moves.optimise(labels, SETTINGS.first_width, block)
                 yield
         value = self.problem.graph.value(labels)
         if self.pool:
@@ -297,14 +263,14 @@ class PoolSearch:
     def _blocks(self) -> Iterator[Ints]:
         """All variables in random order; on large models, batches of layers around a random variable."""
         n = self.problem.n_vars
-        if n <= BLOCK_VARIABLES:
+        if n <= SETTINGS.block_variables:
             yield self.moves.random.permutation(n)
             return
         layers = self.moves.neighbourhood(n)
         rest = np.setdiff1d(np.arange(n), layers)  # other connected components
         for part in (layers, rest):
-            for at in range(0, len(part), BLOCK_VARIABLES):
-                yield self.moves.random.permutation(part[at : at + BLOCK_VARIABLES])
+            for at in range(0, len(part), SETTINGS.block_variables):
+                yield self.moves.random.permutation(part[at : at + SETTINGS.block_variables])
 
     def learn(self, labels: Ints) -> None:
         """Let the best labelling of the pool take over the better parts of one found by another method."""
@@ -318,11 +284,11 @@ class PoolSearch:
 
     def follow_chains(self, others: list[Ints]) -> Iterator[None]:
         """Improve the best labelling by chains of flips, until none helps; then others, which join the pool."""
-        chains = ChainSearch(self.problem, CHAIN_LENGTH, 1, self.seed)
+        chains = ChainSearch(self.problem, SETTINGS.chain_length, 1, self.seed)
         for k, labels in enumerate([self.best, *others]):
             chains.restart(labels)
             while not chains.at_rest:
-                chains.run(KICK_ENTRIES)
+                chains.run(SETTINGS.kick_entries)
                 self.learn(chains.labels())
                 yield
             if k > 0:
@@ -345,7 +311,7 @@ class PoolSearch:
                         self.learn(labels)
                 phase = step.phase
                 bound = bound if step.bound is None else min(bound, step.bound)
-                if over or (done - reported) * self.problem.n_configs >= STEP_CONFIGS:
+                if over or (done - reported) * self.problem.n_configs >= SETTINGS.step_configs:
                     reported = done
                     yield Progress(done, bound=bound if bound < math.inf else None, phase=method.name)
 
@@ -357,12 +323,12 @@ class PoolSearch:
         trial = now.copy()
         end = self.moves.work + pace.POOL_SEARCH
         while self.moves.work < end:
-            self.moves.work += REGION_ENTRIES
+            self.moves.work += SETTINGS.region_entries
             region = self._disturbed_region(trial)
             self.crossover.fuse(now, trial, region)
             trial[region] = now[region]
         self.values[place] = self.problem.graph.value(now)
-        if self._n_steps % MIX_EVERY == 0:
+        if self._n_steps % SETTINGS.mix_every == 0:
             first = int(np.argmax(self.values))
             for labels in self.pool:
                 self.fuse(first, labels)
@@ -370,7 +336,7 @@ class PoolSearch:
     def _disturbed_region(self, trial: Ints) -> Ints:
         """Perturb the centre of a random region, re-optimise the region, and return it."""
         moves, random, card = self.moves, self.moves.random, self.problem.graph.card
-        size = int(np.exp(random.uniform(np.log(SMALLEST), np.log(LARGEST))))
+        size = int(np.exp(random.uniform(np.log(SETTINGS.region_least), np.log(SETTINGS.region_most))))
         region = moves.neighbourhood(min(size, self.problem.n_vars))
         if random.random() < 0.5:  # randomise the centre
             middle = region[: max(4, len(region) // 4)]
@@ -389,16 +355,16 @@ class PoolSearch:
         problem, seed = self.problem, self.seed
 
         def by_chains() -> SearchKicks:
-            chains = ChainSearch(problem, CHAIN_LENGTH, 1, seed)
+            chains = ChainSearch(problem, SETTINGS.chain_length, 1, seed)
             return SearchKicks(problem, chains, largest_kick(problem.n_vars), seed)
 
         def by_flips() -> SearchKicks:
-            return SearchKicks(problem, FlipSearch(problem, FLIP_DEPTH), FLIP_KICK, seed)
+            return SearchKicks(problem, FlipSearch(problem, SETTINGS.flip_depth), SETTINGS.flip_kick, seed)
 
         # With many states, a table holds few variables, which makes exact blocks narrow.
-        if FEW * float(np.log2(problem.graph.card).mean()) > self.width:
+        if SETTINGS.few_per_table * float(np.log2(problem.graph.card).mean()) > self.width:
             return [by_flips, by_chains]
-        return [by_chains] if wide or self.problem.n_vars >= MANY_VARIABLES else []
+        return [by_chains] if wide or self.problem.n_vars >= SETTINGS.kick_variables else []
 
     def kick(self, kicks: SearchKicks) -> Iterator[None]:
         """Kick small regions and repair them, without end, on a separate labelling."""
@@ -407,10 +373,10 @@ class PoolSearch:
         kicks.restart(self.best)
         known, n_idle = -math.inf, 0
         while True:
-            if n_idle >= IDLE_KICKS and known < self.value:
+            if n_idle >= SETTINGS.kick_idle and known < self.value:
                 kicks.restart(self.best)
                 n_idle = 0
-            kicks.run(KICK_ENTRIES, sys.maxsize, 0.0)
+            kicks.run(SETTINGS.kick_entries, sys.maxsize, 0.0)
             labels = kicks.labels()
             value = self.problem.graph.value(labels)
             n_idle = 0 if value > known else n_idle + 1

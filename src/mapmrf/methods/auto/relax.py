@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
@@ -18,41 +19,22 @@ if TYPE_CHECKING:
     from mapmrf.engines.messages.sweeps import SequentialPasses
 
 
-LARGE = 20_000  # number of factors from which a model is large: it gets a first labelling at once, and alpha-expansions
-
-EXPAND_LABELS, EXPAND_AGAIN, EXPAND_GAP = 4, 16, 1e-6
-"""Expansions begin after one iteration of the relaxation per four labels, if the relative gap is at least this wide,
-and again after sixteen times as many. Starting from the relaxation's labelling, they get further; with many labels
-they take as long as many iterations."""
-
-DECIDED, CHECKED, CHECKED_AGAIN = 0.95, 15, 5
-"""Share of decided variables that ends the relaxation of a large model, as the rest is solved exactly; iterations
-before they are first counted, and between counts once some are decided."""
-
-WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
-"""The relaxation ends when a relative gap this wide keeps more than this share over this many iterations. Large models
-do not wait for a narrow gap to close."""
-
-SLOW_STEPS, LOOSE_GAP = 3, 0.1
-"""Steps of the relaxation, some hundredths of a second together, after which belief propagation gets a turn if the
-relative gap is still this wide."""
-
-
 class ExpansionTurns:
     """Decides when expansions are due: early, and again until the relaxation overtakes them."""
 
     def __init__(self, problem: Problem, allowed: bool) -> None:
         n_labels = int(problem.graph.card.max(initial=0))
         # whether there will be any
-        self.planned = allowed and problem.n_factors >= LARGE and all(batch.arity <= 2 for batch in problem.batches)
-        self._next = n_labels // EXPAND_LABELS if self.planned else math.inf
+        pairwise = all(batch.arity <= 2 for batch in problem.batches)
+        self.planned = allowed and problem.n_factors >= SETTINGS.large and pairwise
+        self._next = n_labels // SETTINGS.expand_labels if self.planned else math.inf
         self._reached = math.inf
 
     def due(self, iterations: int, gap: float, relaxed: float) -> bool:
         """Return whether expansions are due, given the gap and the value of the relaxation's labelling."""
-        if iterations < self._next or gap <= EXPAND_GAP:
+        if iterations < self._next or gap <= SETTINGS.expand_gap:
             return False
-        self._next = EXPAND_AGAIN * max(1, self._next)
+        self._next = SETTINGS.expand_again * max(1, self._next)
         return relaxed < self._reached
 
     def end(self, value: float) -> None:
@@ -64,13 +46,13 @@ class RelaxationEnd:
 
     def __init__(self, problem: Problem, best: Incumbent) -> None:
         self._problem, self._best = problem, best
-        self._large = problem.n_factors >= LARGE
-        self._gap, self._measured_at, self._count_at = math.inf, 0, CHECKED
+        self._large = problem.n_factors >= SETTINGS.large
+        self._gap, self._measured_at, self._count_at = math.inf, 0, SETTINGS.decided_first
 
     def at(self, iterations: int, passes: SequentialPasses) -> bool:
-        if iterations - self._measured_at >= WINDOW:
-            wide = 0.0 if self._large else WIDE_GAP
-            stalled = self._best.gap > max(wide, STALLED * self._gap) or self._best.gap == math.inf
+        if iterations - self._measured_at >= SETTINGS.stall_window:
+            wide = 0.0 if self._large else SETTINGS.stall_gap
+            stalled = self._best.gap > max(wide, SETTINGS.stalled * self._gap) or self._best.gap == math.inf
             self._gap, self._measured_at = self._best.gap, iterations
             if stalled:
                 return True
@@ -81,18 +63,12 @@ class RelaxationEnd:
         out = excluded_states(self._problem, passes.state_bounds(), self._best.value)
         left = np.add.reduceat(~out, self._problem.graph.var_ptr[:-1], dtype=np.int64)
         decided = float(np.mean(left == 1))
-        self._count_at = iterations + (CHECKED_AGAIN if decided > 1 - DECIDED else CHECKED)
-        return decided >= DECIDED
+        few = decided <= 1 - SETTINGS.decided
+        self._count_at = iterations + (SETTINGS.decided_first if few else SETTINGS.decided_again)
+        return decided >= SETTINGS.decided
 
 
 # Methods that `auto` runs by themselves on the original model where the gap is wide, to be behind none of them.
-
-
-IDLE, IDLE_SHARE = 30, 2.0
-"""A scout rests after this many iterations without improvement, if they are also this many times those that it took to
-its best labelling."""
-
-LOST_STEPS = 20  # steps per turn, some hundredths of a second or less each, of a scout behind the best labelling known
 
 
 class Scout:
@@ -115,11 +91,13 @@ class Scout:
             yield step
 
     def _is_hopeful(self, begun: int, n_steps: int) -> bool:
-        none = self.value == -math.inf
-        behind = none or self.value < self.shared.incumbent.value - self.shared.problem.graph.allowance
-        if none or (behind and n_steps >= LOST_STEPS):
-            return n_steps < LOST_STEPS
-        return self._iterations - max(begun, self._useful) < max(IDLE, IDLE_SHARE * self._useful)
+        behind = self.value < self.shared.incumbent.value - self.shared.problem.graph.allowance
+        if n_steps >= SETTINGS.lost_steps and (behind or self.value == -math.inf):
+            return False
+        if self.value == -math.inf:
+            return True
+        patience = max(SETTINGS.scout_idle, SETTINGS.scout_idle_share * self._useful)
+        return self._iterations - max(begun, self._useful) < patience
 
     def _steps(self) -> Steps:
         method, shared = self.method, self.shared

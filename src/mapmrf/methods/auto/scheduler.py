@@ -10,17 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from mapmrf.arrays import Ints
+from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import Phase
 from mapmrf.run.method import Progress
 from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.portfolio import Portfolio
-
-WAIT = 0.02  # seconds between checks for the end of provers that run alongside the search
-PROGRESS = 1e-3  # share of the gap that a turn must close to count as progress, unless it improves the value
-RAISE, LOWER = 1.5, 0.7  # factors on the weight of a phase after a turn with progress, and after one without
-MOST = 2.0  # largest weight of a phase, relative to its initial weight
 
 
 class Known(NamedTuple):
@@ -78,9 +74,9 @@ class Race:
         best = self.shared.incumbent
         value, bound = best.value, best.bound
         yield from turn
-        helped = best.value > value or bound - best.bound > PROGRESS * (bound - best.value)
-        factor = RAISE if helped else LOWER
-        phase.weight = min(max(phase.weight * factor, phase.least() * phase.prior), MOST * phase.prior)
+        helped = best.value > value or bound - best.bound > SETTINGS.progress * (bound - best.value)
+        factor = SETTINGS.raised if helped else SETTINGS.lowered
+        phase.weight = min(max(phase.weight * factor, phase.least() * phase.prior), SETTINGS.weight_most * phase.prior)
 
     def search(self, phase: Phase, iterations: int) -> Iterator[Progress]:
         """Run some iterations of a search phase, and drop it once it has ended."""
@@ -127,7 +123,7 @@ class Race:
                 found.append(step)
                 yield self.shared.report("proofs")
             turn.steps.set_result(found)
-        while wait(beside, WAIT).not_done:
+        while wait(beside, SETTINGS.wait).not_done:
             yield self.shared.report("proofs")
 
     def reported(self, phase: Phase, steps: Iterable[Progress | None]) -> Iterator[Progress]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.stopping import CompilingPostponed, patience
+from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.model.problem import Problem
 from mapmrf.run.footprints import footprint_of
 from mapmrf.run.incumbent import CheckedIncumbent
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("mapmrf")
 
 Steps = Generator[Progress, None, None]
-
-LEAST = 0.15  # least weight of most phases, relative to their initial weight
-PROGRAM_ENTRIES = 300_000  # matrix entries up to which a 0/1 program is solved: its first relaxation takes seconds then
-REPORTS = 3  # reports of HiGHS or SCIP per step of branch and bound, each some hundredths of a second apart
-
-PATIENCE = 0.5
-"""Share of the remaining time that a phase waits for a kernel to compile before `auto` continues without it."""
 
 
 @dataclass
@@ -45,7 +39,7 @@ class Phase:
     first: int = 2
     skipped: int = 0
     # Least weight relative to the prior; a function, as it may only become known during the run
-    least: Callable[[], float] = lambda: LEAST
+    least: Callable[[], float] = lambda: SETTINGS.weight_least
     name: str = ""  # source of its bounds, for provers
 
     def __post_init__(self) -> None:
@@ -69,7 +63,7 @@ class Phase:
     def next_step(self) -> Progress | None:
         """Take a step; None if the phase has ended, or if compiling its kernels would take too long."""
         try:
-            with patience(PATIENCE):
+            with patience(SETTINGS.patience):
                 return next(self.steps, None)
         except CompilingPostponed as kernel:
             log.info("skipping a phase: %s is not compiled yet", kernel)

@@ -91,11 +91,11 @@ class Scout:
             yield step
 
     def _is_hopeful(self, begun: int, n_steps: int) -> bool:
-        behind = self.value < self.shared.incumbent.value - self.shared.problem.graph.allowance
-        if n_steps >= SETTINGS.lost_steps and (behind or self.value == -math.inf):
-            return False
         if self.value == -math.inf:
-            return True
+            return n_steps < SETTINGS.lost_steps
+        behind = self.value < self.shared.incumbent.value - self.shared.problem.graph.allowance
+        if behind and n_steps >= SETTINGS.behind_steps:
+            return False
         patience = max(SETTINGS.scout_idle, SETTINGS.scout_idle_share * self._useful)
         return self._iterations - max(begun, self._useful) < patience
 
@@ -131,9 +131,8 @@ class Scouts:
         return [scout.labels for scout in scouts if scout.labels is not None]
 
     def run(self) -> Iterator[Progress]:
-        """A turn of each, first of the one that is ahead."""
-        for scout in sorted((self.chains, self.beliefs), key=lambda scout: scout.value, reverse=True):
-            yield from scout.turn()
+        yield from self.chains.turn()
+        yield from self.beliefs.turn()
 
     def close(self) -> None:
         self.beliefs.steps.close()

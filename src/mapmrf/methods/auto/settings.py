@@ -38,7 +38,8 @@ class Settings:
     # Scouts: `bp` and `chains` by themselves
     scout_idle: int = 30  # least number of iterations without improvement before a scout rests
     scout_idle_share: float = 2.0  # the same in proportion to the iterations to its best labelling
-    lost_steps: int = 20  # steps per turn of a scout behind the best labelling known
+    lost_steps: int = 20  # steps per turn of a scout without a feasible labelling
+    behind_steps: int = 60  # steps per turn of a scout behind the best labelling known
 
     # Reduction and elimination
     simplify_states: int = 2_000_000  # most states, beyond one per variable, of a model that is simplified

@@ -96,43 +96,24 @@ NO_PHASE = SpherePhase("", 0)
 
 
 class SphereEngine(Protocol):
-    """The engine interface used by the phases, for a whole model or its parts."""
+    """The part of `Engine` that the phases use, for a whole model or its parts."""
 
     mu: Floats
     labels: Ints
 
     @property
-    def rho(self) -> float:
-        """The penalty of the next iteration."""
-
+    def rho(self) -> float: ...
     @property
-    def last_rho(self) -> float:
-        """The penalty of the last iteration."""
-
+    def last_rho(self) -> float: ...
     @property
-    def at_centre(self) -> bool:
-        """Whether the point to project is at the centre of the sphere."""
-
-    def configure(self, options: PenaltyOptions) -> None:
-        """Set the options of a phase."""
-
-    def set_blocks(self, size: int) -> None:
-        """Use a separate sphere for every `size` variables."""
-
-    def begin(self, mu: Floats, rho: float, *, multipliers: bool = False) -> None:
-        """Start a phase."""
-
-    def begin_factor_sphere(self) -> None:
-        """Put the sphere on the factors."""
-
-    def run(self, n: int) -> None:
-        """Run n iterations."""
-
-    def measure(self) -> Measurement:
-        """Measure labels, bound and residuals."""
-
-    def inspect(self) -> Measurement:
-        """Measure without storing new labels."""
+    def at_centre(self) -> bool: ...
+    def configure(self, options: PenaltyOptions) -> None: ...
+    def set_blocks(self, size: int) -> None: ...
+    def begin(self, mu: Floats, rho: float, *, multipliers: bool = False) -> None: ...
+    def begin_factor_sphere(self) -> None: ...
+    def run(self, n: int) -> None: ...
+    def measure(self) -> Measurement: ...
+    def inspect(self) -> Measurement: ...
 
 
 @dataclass(eq=False)

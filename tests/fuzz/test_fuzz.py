@@ -161,6 +161,8 @@ def test_toulbar2_finds_the_same_optimum(tmp_path: Path) -> None:
             continue
         if not re.fullmatch(rb"[\x20-\x7e\n]*", data) or ODD.search(data.split(b"functions")[-1]):
             continue  # toulbar2 stops in the middle of such a number and goes on with the rest
+        if re.search(rb'"[<>]\d+"', data) and re.search(rb"\d\.\d", data):
+            continue  # the bound has no decimals, and toulbar2 rounds costs to as many
         read.append((tmp_path / f"{k}{suffix}", graph, data))
     found = toulbar2([path for path, _, _ in read])
     for (_, graph, data), answer in zip(read, found, strict=True):

@@ -151,6 +151,18 @@ def test_belief_propagation_goes_before_a_slow_relaxation(monkeypatch: pytest.Mo
     assert phases(mapmrf.solve(graph, max_iterations=12)) == ["relax"]
 
 
+def test_chains_lead_on_from_what_belief_propagation_found() -> None:
+    random = np.random.default_rng(0)
+    edges = random.permuted(np.tile(np.arange(60), (300, 1)), axis=1)[:, :2]
+    graph = FactorGraph.from_pairwise(np.zeros((60, 8)), edges, -50.0 * (random.random((300, 8, 8)) < 0.3))
+    shared = SharedState(Problem.compile(graph), np.zeros(60, dtype=np.int64))
+    scouts = Scouts(shared, 0)
+    steps = list(scouts.first())
+    assert [step.phase for step in steps[-1 - SETTINGS.climb_steps :]] == ["bp"] + ["chains"] * SETTINGS.climb_steps
+    assert shared.incumbent.value > scouts.beliefs.value
+    assert scouts.chains.value == -math.inf  # these still have their own start before them
+
+
 def test_a_scout_rests_and_goes_on_later() -> None:
     problem = Problem.compile(grid(20, 20, coupling=3.0, seed=0))
     shared = SharedState(problem, np.zeros(400, dtype=np.int64))

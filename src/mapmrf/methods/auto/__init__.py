@@ -234,7 +234,7 @@ class AutoRun(SharedRun):
                     turns.end(best.value)
                 n_steps += 1
                 if n_steps == SETTINGS.slow_steps and best.gap > SETTINGS.loose_gap and not turns.planned:
-                    yield from self.called_scouts().beliefs.turn()
+                    yield from self.called_scouts().first()
             if best.gap < math.inf and not shared.is_refuted("relax"):
                 shared.state_bounds = state.passes.state_bounds()
         shared.release("trws")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,10 +74,10 @@ class RelaxationEnd:
 
 
 class Scout:
-    """A method on the original model, from its own start. It offers all its labellings to the incumbent."""
+    """A method on the original model, from its own start or a labelling. It offers all it finds to the incumbent."""
 
-    def __init__(self, method: Method, shared: SharedState, seed: int) -> None:
-        self.method, self.shared, self.seed = method, shared, seed
+    def __init__(self, method: Method, shared: SharedState, seed: int, labels: Ints | None = None) -> None:
+        self.method, self.shared, self.seed, self._start = method, shared, seed, Start(labels)
         self.steps: Steps = self._steps()  # its steps, to its end
         self._phase = Phase(self.steps, 1)
         self.over = False  # whether it has ended
@@ -102,7 +104,7 @@ class Scout:
     def _steps(self) -> Steps:
         method, shared = self.method, self.shared
         if shared.admits(method, shared.problem):
-            with running(method, shared.problem, self.seed, Start()) as state:
+            with running(method, shared.problem, self.seed, self._start) as state:
                 step = Progress(0)
                 while step.finished is None and step.iterations < method.max_iterations:
                     step = method.step(shared.problem, state)
@@ -129,6 +131,14 @@ class Scouts:
         """The best labelling of each of them from which chains may lead on."""
         scouts = (self.beliefs,) if self.chains.over else (self.beliefs, self.chains)
         return [scout.labels for scout in scouts if scout.labels is not None]
+
+    def first(self) -> Iterator[Progress]:
+        """Belief propagation, and the first steps of chains from the best labelling, which gain most."""
+        yield from self.beliefs.turn()
+        shared = self.chains.shared
+        climb = Scout(self.chains.method, shared, self.chains.seed, shared.incumbent.labels.copy())
+        with closing(climb.steps):
+            yield from islice(climb.turn(), SETTINGS.climb_steps)
 
     def run(self) -> Iterator[Progress]:
         yield from self.chains.turn()

@@ -34,6 +34,7 @@ class Settings:
     stall_gap: float = 1e-3  # least relative gap at which smaller models do not wait
     slow_steps: int = 3  # steps of the relaxation before `bp` if the gap is loose
     loose_gap: float = 0.1  # relative gap from which it is loose
+    climb_steps: int = 1  # steps of `chains` from the best labelling after `bp`
 
     # Scouts: `bp` and `chains` by themselves
     scout_idle: int = 30  # least number of iterations without improvement before a scout rests

@@ -260,7 +260,7 @@ def test_hard_constraints_survive_there_and_back_and_are_those_of_toulbar2(tmp_p
 
 
 def random_soft(seed: int) -> FactorGraph:
-    """Soft constraints and a parity beside a hard one."""
+    """Soft constraints, a parity and an automaton beside a hard one."""
     random = np.random.default_rng([seed, 5])
     card = random.integers(2, 4, 4).tolist()
     kinds = ["at_most_k", "linear", "or_with_output", "all_different", "real", "label_cost"]
@@ -269,7 +269,12 @@ def random_soft(seed: int) -> FactorGraph:
     names = Names(tuple("abcd"), tuple(tuple(f"s{k}" for k in range(r)) for r in card))
     graph = FactorGraph.from_tables(card, [(0,)], [random.integers(-5, 5, card[0]).astype(float)], names=names)
     return graph.with_constraints(
-        [*priced, constraints.xor([(0, 0), (1, 0), (2, 1)]), constraints.at_most_one([(0, 1), (3, 1)])]
+        [
+            *priced,
+            constraints.xor([(0, 0), (1, 0), (2, 1)]),
+            constraints.regular([3, 1], [(0, 0, 0), (0, 1, 1, -2.0), (1, 0, 0), (0, 0, 1, 1.0)]),
+            constraints.at_most_one([(0, 1), (3, 1)]),
+        ]
     )
 
 
@@ -280,7 +285,7 @@ def test_soft_constraints_and_parities_are_written_as_tables(tmp_path: Path, suf
     for graph, path in cases:
         caplog.clear()
         mapmrf.write(graph, path)
-        assert "3 constraints with a penalty or of a parity are written as tables" in caplog.text
+        assert "4 constraints with a penalty, parities or automata are written as tables" in caplog.text
         again = mapmrf.read(path)
         assert again.constraints is not None
         assert again.names is None or again.names.variables[:4] == ("a", "b", "c", "d")

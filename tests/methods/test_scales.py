@@ -28,6 +28,12 @@ SCALES = (1e-12, 1e-9, 1.0, 1e12)
 def scaled(recipe: ConstrainedRecipe, scale: float) -> ConstrainedRecipe:
     tables = [scale * np.asarray(table) for table in recipe.recipe.tables]
     stated = [dataclasses.replace(each, penalty=scale * each.penalty) for each in recipe.stated]
+    for n, each in enumerate(stated):
+        if each.name == "regular":
+            size, arcs, initial, ends = each.data
+            arcs = tuple((*arc, scale * weight) for *arc, weight in arcs)
+            data = (size, arcs, initial, tuple((end, scale * weight) for end, weight in ends))
+            stated[n] = dataclasses.replace(each, data=data)
     return ConstrainedRecipe(dataclasses.replace(recipe.recipe, tables=tables), stated)
 
 

@@ -1,4 +1,4 @@
-"""Constraints in addition to the tables of a graph: counts, parities, all-different, budgets, label costs.
+"""Constraints in addition to the tables of a graph: counts, parities, all-different, budgets, label costs, automata.
 
 A constraint is a statement about indicators, pairs (variable, state) that are 1 if the variable has the state and 0
 otherwise. It is hard, or has a penalty that is subtracted from the value if it is violated. No table is built for it.
@@ -9,6 +9,8 @@ otherwise. It is hard, or has a penalty that is subtracted from the value if it 
 >>> mapmrf.solve(graph.with_constraints([constraints.at_most_k([0, 1, 2], 2)])).labels.tolist()
 [1, 1, 0]
 """
+
+from typing import TYPE_CHECKING
 
 from mapmrf.constraints.flat import ConstraintKind as ConstraintKind
 from mapmrf.constraints.flat import Constraints as Constraints
@@ -23,3 +25,15 @@ from mapmrf.constraints.statements import label_cost as label_cost
 from mapmrf.constraints.statements import linear as linear
 from mapmrf.constraints.statements import or_with_output as or_with_output
 from mapmrf.constraints.statements import xor as xor
+
+if TYPE_CHECKING:
+    from mapmrf.constraints.kinds.regular import regular as regular
+
+
+def __getattr__(name: str) -> object:
+    """Import the file of a kind that has its statement with it only on first use."""
+    if name == "regular":
+        from mapmrf.constraints.kinds import regular as kind
+
+        return kind.regular
+    raise AttributeError(f"module 'mapmrf.constraints' has no attribute {name!r}")

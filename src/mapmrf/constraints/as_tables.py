@@ -8,13 +8,14 @@ two variables that must differ, become a table on these.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, short
+from mapmrf.arrays import Bools, Floats, Ints, offsets, short
 from mapmrf.constraints.flat import LINEAR, Constraints
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.builders import FactorLists, one_shape_each
@@ -33,7 +34,7 @@ class Rewriting:
     original
         The model with constraints.
     graph
-        The model without constraints: the original variables come first, then the auxiliary ones.
+        The model without these constraints: the original variables come first, then the auxiliary ones.
     automata
         For every constraint that is counted: its automaton, and the index of its first auxiliary variable.
 
@@ -68,8 +69,8 @@ class Rewriting:
         return labels[: self.original.n_vars]
 
 
-def rewrite(graph: FactorGraph, most: int = MOST_ENTRIES) -> Rewriting:
-    """Write the constraints of a model as tables, of at most so many entries.
+def rewrite(graph: FactorGraph, most: int = MOST_ENTRIES, some: Bools | None = None) -> Rewriting:
+    """Write the constraints of a model, or `some` of them, as tables of at most so many entries.
 
     Raises
     ------
@@ -84,7 +85,7 @@ def rewrite(graph: FactorGraph, most: int = MOST_ENTRIES) -> Rewriting:
     >>> rewrite(graph).graph
     FactorGraph(n_vars=6, n_factors=3, n_tables=2)
     """
-    return _Rewriter(graph, most).run()
+    return _Rewriter(graph, most, np.ones(graph.n_constraints, dtype=bool) if some is None else some).run()
 
 
 def without_constraints(graph: FactorGraph) -> FactorGraph:
@@ -110,9 +111,9 @@ def refuse_constraints(graph: FactorGraph, what: str) -> None:
 
 
 class _Rewriter:
-    def __init__(self, graph: FactorGraph, most: int) -> None:
+    def __init__(self, graph: FactorGraph, most: int, some: Bools) -> None:
         assert graph.constraints is not None
-        self.most = most
+        self.most, self.some = most, some
         self.original, self.constraints = graph, graph.constraints
         self.card: list[int] = graph.card.tolist()
         self.theta_v = [graph.theta_v.copy()]
@@ -127,13 +128,13 @@ class _Rewriter:
     def run(self) -> Rewriting:
         constraints = self.constraints
         hard_pairs: dict[tuple[int, int], None] = {}
-        pairs = crowded_pairs(constraints, self.original.card)
+        pairs = crowded_pairs(constraints, self.original.card, self.some)
         for (i, j), members in pairs.items():
             self.spend(self.card[i] * self.card[j])
             table = pair_table(constraints, members, (i, j), (self.card[i], self.card[j]))
             self.add_factor((i, j), self.add_table(table))
         done = {c for members in pairs.values() for c in members}
-        for c in np.flatnonzero(constraints.penalty > 0).tolist():
+        for c in np.flatnonzero(self.some & ((constraints.penalty > 0) | constraints.by_automaton)).tolist():
             kind, n, hard = constraints.kind_of(c), len(constraints.var[constraints.span(c)]), bool(constraints.hard[c])
             unequal = kind.unequal_pairs(constraints, c)
             if c in done:
@@ -164,9 +165,13 @@ class _Rewriter:
         """Write a constraint as a chain of counts."""
         counter = self.constraints.kind_of(c).automaton(self.constraints, c, self.original.card)
         variables, n_steps = counter.variables, len(counter.variables)
+        at = int(self.original.var_ptr[variables[0]])
+        first_theta = self.theta_v[0][at : at + self.card[variables[0]]]
+        gains: Sequence[Floats | None] = counter.gains or (None,) * n_steps
+        if counter.first_step == 1 or n_steps == 1:  # there is no table for the first step
+            first_theta += 0.0 if gains[0] is None else gains[0][0]
         if n_steps == 1:
-            at = int(self.original.var_ptr[variables[0]])
-            self.theta_v[0][at : at + self.card[variables[0]]] += worth_of(counter.moves[0][0], counter.final)
+            first_theta += worth_of(counter.moves[0][0], counter.final)
             return
         carrier, first = variables[0], len(self.card)
         self.automata.append((counter, first))
@@ -175,10 +180,11 @@ class _Rewriter:
             last = step == n_steps - 1
             if step == 0 and counter.first_step == 1:
                 continue
-            move = counter.moves[step]
+            move, gain = counter.moves[step], gains[step]
             if step == counter.first_step == 1:  # the first variable itself in place of the count after it
-                move = move[counter.moves[0][0]]
-            table = self.move_table(move, counter.sizes[step], counter.final if last else None)
+                first_move = counter.moves[0][0]
+                move, gain = move[first_move], None if gain is None else gain[first_move]
+            table = self.move_table(move, gain, counter.sizes[step], counter.final if last else None)
             scope = (variables[step],) if step == 0 else (carrier, variables[step])
             if not last:
                 carrier = len(self.card)
@@ -187,10 +193,10 @@ class _Rewriter:
                 scope = (*scope, carrier)
             self.add_factor(scope, table)
 
-    def move_table(self, move: Ints, size: int, final: Floats | None) -> int:
+    def move_table(self, move: Ints, gain: Floats | None, size: int, final: Floats | None) -> int:
         """The table of a step: by count before, state of the variable, and count after or value at the end."""
-        ending = b"" if final is None else final.tobytes()
-        key = (move.shape, move.tobytes(), size, ending)
+        gained, ending = (b"" if each is None else each.tobytes() for each in (gain, final))
+        key = (move.shape, move.tobytes(), gained, size, ending)
         if key not in self.known:
             if final is not None:
                 self.spend(move.size)
@@ -198,6 +204,8 @@ class _Rewriter:
             else:
                 self.spend(move.size * size)
                 table = np.where(move[..., None] == np.arange(size), 0.0, -np.inf)
+            if gain is not None:
+                table += gain if final is not None else gain[..., None]
             self.known[key] = self.add_table(table)
         return self.known[key]
 
@@ -224,7 +232,7 @@ class _Rewriter:
         self.table_of.append(table)
 
     def graph(self) -> FactorGraph:
-        graph = self.original
+        graph, rest = self.original, self.constraints.take(np.flatnonzero(~self.some))
         sizes = [len(scope) for scope in self.scopes]
         flat = np.array([i for scope in self.scopes for i in scope], dtype=np.int64)
         lists = one_shape_each(
@@ -244,7 +252,7 @@ class _Rewriter:
             theta_v=np.concatenate(self.theta_v),
             constant=self.constant,
             names=None,
-            constraints=None,
+            constraints=rest if len(rest) else None,
         )
 
 
@@ -281,13 +289,16 @@ class Automaton:
     # continuation is allowed. There is one count before the first step.
     moves: list[Ints]
     sizes: list[int]  # number of counts after each step
-    final: Floats  # (counts,) value of each count after the last step: 0, or minus the penalty
+    final: Floats  # (counts,) value of each count after the last step, such as 0 or minus the penalty
+    gains: list[Floats] | None = None  # what each move adds to the value, finite, in the shape of `moves`; or nothing
 
     @cached_property
     def first_step(self) -> int:
         """The first step whose count is not a copy of the variable itself: 0 or 1."""
         first = self.moves[0][0]
-        return int(len(self.moves) > 1 and np.unique(first[first >= 0]).size == len(first))
+        if len(self.moves) == 1 or self.variables[0] == self.variables[1]:
+            return 0
+        return int(np.unique(first[first >= 0]).size == len(first))
 
     def read(self, labels: Ints) -> Ints:
         """The count after each step; 0 where no continuation is allowed."""
@@ -329,13 +340,13 @@ def bit_automaton(constraints: Constraints, c: int, effects: dict[int, Ints], fl
 FEW_ON_A_PAIR = 2  # constraints on the same two variables that are always counted one by one
 
 
-def crowded_pairs(constraints: Constraints, card: Ints) -> dict[tuple[int, int], list[int]]:
-    """Pairs of variables with so many LINEAR constraints that one table takes less than counting each of them."""
+def crowded_pairs(constraints: Constraints, card: Ints, some: Bools) -> dict[tuple[int, int], list[int]]:
+    """Pairs of variables with so many of some LINEAR constraints that a table takes less than counting each of them."""
     var, owner = constraints.var, constraints.owner
     low = np.minimum.reduceat(var, constraints.ptr[:-1])
     high = np.maximum.reduceat(var, constraints.ptr[:-1])
     others = np.bincount(owner, (var != low[owner]) & (var != high[owner]), len(constraints))
-    linear = (constraints.kind == LINEAR) & (constraints.penalty > 0)
+    linear = some & (constraints.kind == LINEAR) & (constraints.penalty > 0)
     two = np.flatnonzero(linear & (others == 0) & (low < high))
     found: dict[tuple[int, int], list[int]] = {}
     for c, i, j in zip(two.tolist(), low[two].tolist(), high[two].tolist(), strict=True):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
 
 if TYPE_CHECKING:
     from mapmrf.constraints.as_tables import Automaton
+    from mapmrf.model.names import Names
 
 ROUNDING = 1e-9  # tolerance of sums of real weights, relative to the sum of their magnitudes: round-off
 EVERY_STATE = -1  # used as the state if a constraint refers to all states of a variable
@@ -34,6 +35,8 @@ class ConstraintKind(IntEnum):
         The last indicator is 1 if and only if one of the others is.
     ALL_DIFFERENT
         No two of the variables have the same state; the states of the indicators have no meaning.
+    REGULAR
+        The states of the variables, one after another, are a word that an automaton accepts.
 
     Examples
     --------
@@ -45,6 +48,7 @@ class ConstraintKind(IntEnum):
     XOR = 1
     OR = 2
     ALL_DIFFERENT = 3
+    REGULAR = 4
 
 
 LINEAR = int(ConstraintKind.LINEAR)
@@ -64,7 +68,7 @@ class Constraints:
         The indicators of constraint `c` are those from ``ptr[c]`` to ``ptr[c + 1]``.
     var, state : (n_indicators,)
         Variable and state of every indicator. A variable may occur several times in a constraint, with different
-        states. In ALL_DIFFERENT the state is -1.
+        states. In ALL_DIFFERENT and REGULAR the state is -1.
     weight : (n_indicators,)
         Coefficients of LINEAR constraints, 1 in all others.
     lower, upper : (n,)
@@ -74,6 +78,8 @@ class Constraints:
         Penalty subtracted from the value of a labelling that violates the constraint; inf if it is hard.
     names : tuple of str
         Names of the functions that made them, such as ``at_most_k``.
+    data : tuple
+        What else the kind of each constraint needs, such as the automaton of REGULAR, or None.
 
     Examples
     --------
@@ -96,8 +102,11 @@ class Constraints:
     upper: Floats
     penalty: Floats
     names: tuple[str, ...]
+    data: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.data:
+            object.__setattr__(self, "data", (None,) * len(self.names))
         for array in self._arrays:
             frozen(array)
 
@@ -150,8 +159,28 @@ class Constraints:
 
     @property
     def size(self) -> float:
-        """The sum of the finite penalties."""
-        return float(self.penalty[~self.hard].sum())
+        """The sum of the finite penalties, and of the largest magnitudes of other potentials."""
+        others = sum(float(np.abs(each).max(initial=0.0)) for each in self.potentials)
+        return float(self.penalty[~self.hard].sum()) + others
+
+    @cached_property
+    def potentials(self) -> list[Floats]:
+        """The finite potentials of constraints that are not penalties: a value has at most one from each array."""
+        some = [c for kind, mine in self.kinds if kind.by_automaton for c in np.flatnonzero(mine).tolist()]
+        return [each for c in some for each in self.kind_of(c).potentials(self, c)]
+
+    @property
+    def highest(self) -> float:
+        """An upper bound on the value of all constraints: 0, unless they have potentials above it."""
+        return sum(float(each.max(initial=0.0)) for each in self.potentials)
+
+    @cached_property
+    def by_automaton(self) -> Bools:
+        """Which constraints only an automaton describes, (n,)."""
+        found = np.zeros(len(self), dtype=bool)
+        for kind, mine in self.kinds:
+            found |= mine & kind.by_automaton
+        return frozen(found)
 
     def span(self, c: int) -> slice:
         """Slice of the indicators of constraint `c`."""
@@ -195,10 +224,18 @@ class Constraints:
             bad |= mine & kind.violated(self, labels, counts)
         return bad
 
-    def value(self, labels: Ints) -> float:
-        """Minus the penalties of the constraints that a labelling (n_vars,) violates."""
+    def values(self, labels: Ints) -> Floats:
+        """What each constraint adds to the value of a labelling (n_vars,): minus its penalty if violated, (n,)."""
         bad = self.violated(labels)
-        return 0.0 - float(self.penalty[bad].sum()) if bad.any() else 0.0
+        worth: Floats = np.where(bad, 0.0 - self.penalty, 0.0)
+        for kind, mine in self.kinds:
+            worth = kind.values(self, labels, worth, mine & ~bad)
+        return worth
+
+    def value(self, labels: Ints) -> float:
+        """What all constraints add to the value of a labelling (n_vars,)."""
+        worth = self.values(labels)
+        return float(worth[worth != 0].sum())
 
     def take(self, some: Sequence[int] | Ints) -> Constraints:
         """Some of the constraints, by index (n_some,)."""
@@ -208,6 +245,7 @@ class Constraints:
         return Constraints(
             self.kind[some], offsets(sizes), self.var[at], self.state[at], self.weight[at],
             self.lower[some], self.upper[some], self.penalty[some], tuple(self.names[c] for c in some.tolist()),
+            tuple(self.data[c] for c in some.tolist()),
         )  # fmt: skip
 
     def rest(self, keep: Bools, kind: int, limits: tuple[float, float]) -> Constraints:
@@ -231,19 +269,20 @@ class Constraints:
             upper=np.concatenate([part.upper for part in parts]),
             penalty=np.concatenate([part.penalty for part in parts]),
             names=tuple(name for part in parts for name in part.names),
+            data=tuple(each for part in parts for each in part.data),
         )
 
 
 def one_constraint(
     kind: int, indicators: Sequence[tuple[int, int]], weights: Sequence[float], limits: tuple[float, float],
-    penalty: float = math.inf, name: str = "",
+    penalty: float = math.inf, name: str = "", data: object = None,
 ) -> Constraints:  # fmt: skip
     """A single constraint as arrays; nothing is checked."""
     pairs = np.array(indicators, dtype=np.int64).reshape(-1, 2)
     return Constraints(
         np.array([int(kind)]), np.array([0, len(pairs)]), pairs[:, 0].copy(), pairs[:, 1].copy(),
         np.array(weights, dtype=np.float64), np.array([limits[0]]), np.array([limits[1]]), np.array([penalty]),
-        (name or ConstraintKind(kind).name.lower(),),
+        (name or ConstraintKind(kind).name.lower(),), (data,),
     )  # fmt: skip
 
 
@@ -263,7 +302,27 @@ class Sum(NamedTuple):
 
 
 class KindInterface(ABC):
-    """A kind of constraint; `one` is a list with one constraint, `c` the index of one in a list."""
+    """A kind of constraint; `one` is a list with one constraint, `c` the index of one in a list.
+
+    A kind that says nothing of sums sets `by_automaton`: all methods but those that declare `native_automata` get its
+    constraints as tables, and it needs no more than `violated`, `condition` and `automaton`.
+    """
+
+    by_automaton: ClassVar[bool] = False
+    whole_variables: ClassVar[bool] = False  # its indicators are variables, without states
+    repeats: ClassVar[bool] = False  # an indicator may occur more than once
+
+    def locate(self, data: Any, variables: Sequence[int], names: Names | None, card: Ints) -> object:
+        """Return `Constraints.data` from the data of a statement about variables."""
+        return data
+
+    def values(self, constraints: Constraints, labels: Ints, worth: Floats, satisfied: Bools) -> Floats:
+        """Return the values (n,) of constraints, with those of satisfied ones of this kind, which are 0 by default."""
+        return worth
+
+    def potentials(self, constraints: Constraints, c: int) -> Sequence[Floats]:
+        """Return the arrays of finite potentials from each of which its value may have one, the penalty aside."""
+        return ()
 
     def counts(self, constraints: Constraints, labels: Ints, sums: Floats, mine: Bools) -> Floats:
         """Return what is counted: the sums of the indicators that are 1, unless constraints of this kind differ."""
@@ -290,6 +349,8 @@ class KindInterface(ABC):
         return None
 
     def sums(self, constraints: Constraints, c: int, card: Ints) -> Iterator[Sum]:
+        if self.by_automaton:
+            return
         mine = constraints.span(c)
         found = constraints.var[mine], constraints.state[mine], constraints.weight[mine]
         yield Sum(*self.limits(constraints, c), *found)

@@ -33,6 +33,7 @@ class Constraint:
     upper: float = math.inf
     penalty: float = math.inf  # penalty of a violation; inf if it is not allowed
     label: int | str | None = None  # the label of a label cost on all variables
+    data: object = None  # what else the kind needs
 
     def __post_init__(self) -> None:
         if not self.penalty >= 0:
@@ -52,7 +53,7 @@ def _listed(name: str, indicators: Iterable[Indicator]) -> tuple[Indicator, ...]
     return tuple(tuple(each) if isinstance(each, list | np.ndarray) else each for each in indicators)
 
 
-def _variables(name: str, variables: Iterable[int | str]) -> tuple[int | str, ...]:
+def variables_of(name: str, variables: Iterable[int | str]) -> tuple[int | str, ...]:
     """The variables as a tuple; pairs are a mistake."""
     listed = _listed(name, variables)
     found = tuple(each for each in listed if not isinstance(each, tuple))
@@ -61,7 +62,7 @@ def _variables(name: str, variables: Iterable[int | str]) -> tuple[int | str, ..
     return found
 
 
-def _real(name: str, what: str, value: object) -> float:
+def real_number(name: str, what: str, value: object) -> float:
     """A number as float; anything else is an error that names it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real | np.number):
         raise GraphError(f"{name}: {what} is {value!r}, expected a number")
@@ -71,22 +72,22 @@ def _real(name: str, what: str, value: object) -> float:
         raise GraphError(f"{name}: {what} is too large, expected a number that a float can hold") from None
 
 
-def _price(name: str, penalty: float | None) -> float:
+def price_of(name: str, penalty: float | None) -> float:
     """What a violation costs: without a penalty it is not allowed."""
-    return math.inf if penalty is None else _real(name, "the penalty", penalty)
+    return math.inf if penalty is None else real_number(name, "the penalty", penalty)
 
 
 def _number(name: str, k: float) -> float:
     if isinstance(k, bool) or not isinstance(k, numbers.Real | np.number) or not (k >= 0 and k % 1 == 0):
         raise GraphError(f"{name}: k is {k!r}, expected a whole number of at least 0")
-    return _real(name, "k", k)
+    return real_number(name, "k", k)
 
 
 def _counting(
     name: str, indicators: Iterable[Indicator], lower: float, upper: float, penalty: float | None
 ) -> Constraint:
     listed = _listed(name, indicators)
-    return Constraint(name, ConstraintKind.LINEAR, listed, None, float(lower), float(upper), _price(name, penalty))
+    return Constraint(name, ConstraintKind.LINEAR, listed, None, float(lower), float(upper), price_of(name, penalty))
 
 
 def exactly_one(indicators: Iterable[Indicator], penalty: float | None = None) -> Constraint:
@@ -193,16 +194,16 @@ def linear(
     n = len(listed)
     if isinstance(weights, str) or not isinstance(weights, Iterable):
         raise GraphError(f"linear: the weights are {weights!r}, expected a list with one for each of {n} indicators")
-    coefficients = tuple(_real("linear", f"weight {at}", weight) for at, weight in enumerate(weights))
+    coefficients = tuple(real_number("linear", f"weight {at}", weight) for at, weight in enumerate(weights))
     if len(coefficients) != n:
         raise GraphError(f"linear: {len(coefficients)} weights for {n} indicators")
     for at, weight in enumerate(coefficients):
         if not math.isfinite(weight):
             raise GraphError(f"linear: weight {at} is {weight}, expected a finite number")
-    low, high = _real("linear", "the lower limit", lower), _real("linear", "the upper limit", upper)
+    low, high = real_number("linear", "the lower limit", lower), real_number("linear", "the upper limit", upper)
     if low == -math.inf and high == math.inf:
         raise GraphError("linear: found neither a lower nor an upper limit, expected one of them")
-    return Constraint("linear", ConstraintKind.LINEAR, listed, coefficients, low, high, _price("linear", penalty))
+    return Constraint("linear", ConstraintKind.LINEAR, listed, coefficients, low, high, price_of("linear", penalty))
 
 
 def or_with_output(inputs: Iterable[Indicator], output: Indicator, penalty: float | None = None) -> Constraint:
@@ -217,7 +218,7 @@ def or_with_output(inputs: Iterable[Indicator], output: Indicator, penalty: floa
     >>> stated.value([0, 1, 1]), stated.value([0, 1, 0])
     (0.0, -inf)
     """
-    price = _price("or_with_output", penalty)
+    price = price_of("or_with_output", penalty)
     listed = (*_listed("or_with_output", inputs), *_listed("or_with_output", [output]))
     if len(listed) < 2:
         raise GraphError("or_with_output: no inputs, expected at least one")
@@ -237,7 +238,7 @@ def xor(indicators: Iterable[Indicator], parity: int = 1, penalty: float | None 
     """
     if not isinstance(parity, numbers.Integral) or parity not in (0, 1):
         raise GraphError(f"xor: the parity is {parity!r}, expected 0 or 1")
-    price = _price("xor", penalty)
+    price = price_of("xor", penalty)
     return Constraint("xor", ConstraintKind.XOR, _listed("xor", indicators), None, float(parity), penalty=price)
 
 
@@ -252,8 +253,8 @@ def all_different(variables: Iterable[int | str], penalty: float | None = None) 
     >>> mapmrf.solve(graph.with_constraints([constraints.all_different([0, 1])])).labels.tolist()
     [1, 0]
     """
-    price = _price("all_different", penalty)
-    listed = _variables("all_different", variables)
+    price = price_of("all_different", penalty)
+    listed = variables_of("all_different", variables)
     return Constraint("all_different", ConstraintKind.ALL_DIFFERENT, listed, None, penalty=price)
 
 
@@ -277,10 +278,10 @@ def label_cost(label: int | str, price: float, variables: Iterable[int | str] | 
     >>> graph.with_constraints([constraints.label_cost(1, 3.0)]).value([1, 1])
     1.0
     """
-    paid = _real("label_cost", "the price", price)
+    paid = real_number("label_cost", "the price", price)
     if not (math.isfinite(paid) and paid >= 0):
         raise GraphError(f"label_cost: the price is {price}, expected a finite number of at least 0")
-    listed = None if variables is None else tuple((each, label) for each in _variables("label_cost", variables))
+    listed = None if variables is None else tuple((each, label) for each in variables_of("label_cost", variables))
     return Constraint("label_cost", ConstraintKind.LINEAR, listed, None, upper=0.0, penalty=paid, label=label)
 
 
@@ -303,7 +304,9 @@ def attach(stated: Iterable[Constraint], names: Names | None, card: Ints) -> Con
 
 
 def _located(constraint: Constraint, names: Names | None, card: Ints) -> Constraints:
-    different = constraint.kind == ConstraintKind.ALL_DIFFERENT
+    from mapmrf.constraints.kinds import KINDS  # models without constraints skip the import
+
+    kind = KINDS[constraint.kind]
     if constraint.indicators is None:
         label = constraint.label
         if isinstance(label, str | bool | np.bool_):
@@ -315,18 +318,19 @@ def _located(constraint: Constraint, names: Names | None, card: Ints) -> Constra
             pairs = [(i, index) for i in np.flatnonzero((card > index) & (index >= 0)).tolist()]
         if not pairs:
             raise GraphError(f"no variable has a state {label!r}")
-    elif different:
+    elif kind.whole_variables:
         pairs = [(locate_variable(names, card, each), EVERY_STATE) for each in constraint.indicators]
     else:
         pairs = [_pair(each, names, card) for each in constraint.indicators]
     seen: set[tuple[int, int]] = set()
     for i, k in pairs:
-        if (i, k) in seen:
-            raise GraphError(f"variable {i} occurs twice" + ("" if different else f" with state {k}"))
+        if (i, k) in seen and not kind.repeats:
+            raise GraphError(f"variable {i} occurs twice" + ("" if kind.whole_variables else f" with state {k}"))
         seen.add((i, k))
     weights = constraint.weights or (1.0,) * len(pairs)
     limits = (constraint.lower, constraint.upper)
-    return one_constraint(constraint.kind, pairs, weights, limits, constraint.penalty, constraint.name)
+    data = kind.locate(constraint.data, [i for i, _ in pairs], names, card)
+    return one_constraint(constraint.kind, pairs, weights, limits, constraint.penalty, constraint.name, data)
 
 
 def _pair(indicator: Indicator, names: Names | None, card: Ints) -> tuple[int, int]:

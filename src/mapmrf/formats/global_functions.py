@@ -106,23 +106,25 @@ def written(path: object, graph: FactorGraph) -> tuple[FactorGraph, list[Written
 
 
 def _with_tables(path: object, graph: FactorGraph) -> FactorGraph:
-    """The model with tables in place of soft constraints and parities."""
+    """The model with tables in place of soft constraints, parities and automata."""
     # The tables need auxiliary variables, which come after those of the model and are functions of them.
     constraints = graph.constraints
     if constraints is None:
         return graph
     parity = constraints.kind == ConstraintKind.XOR
-    soft, free = ~constraints.hard, constraints.penalty == 0
-    lost = (parity | soft) & ~free
+    automaton = constraints.by_automaton
+    soft, free = ~constraints.hard, (constraints.penalty == 0) & ~automaton
+    lost = (parity | soft | automaton) & ~free
     kept = constraints.take(np.flatnonzero(~lost & ~free))
     if not lost.any():
         return replace(graph, constraints=kept if len(kept) else None)
     try:
-        tables = rewrite(replace(graph, constraints=constraints.take(np.flatnonzero(lost)))).graph
+        tables = rewrite(graph, some=lost).graph
     except UnsupportedModel as error:
-        raise FormatError(f"{path}: constraints with a penalty and parities are written as tables: {error}") from None
+        what = "constraints with a penalty, parities and automata"
+        raise FormatError(f"{path}: {what} are written as tables: {error}") from None
     _log.info(
-        "%s: %d constraints with a penalty or of a parity are written as tables with %d auxiliary variables",
+        "%s: %d constraints with a penalty, parities or automata are written as tables with %d auxiliary variables",
         path, lost.sum(), tables.n_vars - graph.n_vars,
     )  # fmt: skip
     return replace(tables, names=_longer_names(graph.names, tables), constraints=kept if len(kept) else None)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.constraints import Constraints
+from mapmrf.constraints.as_tables import Automaton, worth_of
 from mapmrf.constraints.flat import OUTPUT, PARITY, WITHIN
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
@@ -55,6 +56,7 @@ class Exhaustive(Method):
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
     native_constraints: ClassVar[bool] = True
+    native_automata: ClassVar[bool] = True
 
     max_iterations: int = sys.maxsize
     max_labellings: int = 2**24
@@ -106,6 +108,10 @@ class Enumeration:
         self.labels = np.zeros(graph.n_vars, dtype=np.int64)
         self.best = Incumbent(graph, self.labels)  # the first of the best labellings so far
         self._terms = [(graph.scope_of(a), graph.table(a)) for a in range(graph.n_factors)]
+        self._automata: list[Automaton] = []
+        if (limits := graph.constraints) is not None:
+            some = np.flatnonzero(limits.by_automaton).tolist()
+            self._automata = [limits.kind_of(c).automaton(limits, c, graph.card) for c in some]
 
     def search_block(self) -> None:
         graph = self.graph
@@ -116,12 +122,26 @@ class Enumeration:
         for scope, table in self._terms:
             values += self._slice(scope, table)
         if graph.constraints is not None:
-            for c in np.flatnonzero(graph.constraints.penalty > 0).tolist():
+            for automaton in self._automata:
+                values += self._read(automaton)
+            counted = (graph.constraints.penalty > 0) & ~graph.constraints.by_automaton
+            for c in np.flatnonzero(counted).tolist():
                 values = np.where(self._violated(graph.constraints, c), values - graph.constraints.penalty[c], values)
         place = int(values.argmax())
         self.labels[self.inner] = _digits(place, graph.card[self.inner])
         self.best.offer(self.labels, float(values.flat[place]))
         self.done += 1
+
+    def _read(self, automaton: Automaton) -> Floats:
+        """Return what an automaton makes of the labellings of the block."""
+        counts = np.zeros(tuple(self.graph.card[self.inner]), dtype=np.int64)
+        values = np.zeros(counts.shape)
+        for step, (i, move) in enumerate(zip(automaton.variables, automaton.moves, strict=True)):
+            labels = self._slice(np.array([i]), np.arange(self.graph.card[i]))
+            if automaton.gains is not None:
+                values += automaton.gains[step][np.maximum(counts, 0), labels]
+            counts = np.where(counts < 0, -1, move[np.maximum(counts, 0), labels])
+        return values + worth_of(counts, automaton.final)
 
     def _violated(self, constraints: Constraints, c: int) -> Bools:
         """Mark the labellings of the block that violate a constraint."""

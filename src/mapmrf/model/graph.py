@@ -230,8 +230,9 @@ class FactorGraph:
         if sum(map(len, potentials)) > MOST_EXAMINED:
             return Granularity()
         if self.constraints is not None:
-            potentials.append(self.constraints.penalty)
+            potentials += [self.constraints.penalty, *self.constraints.potentials]
         n_terms = self.n_vars + self.n_factors + self.n_constraints
+        n_terms += 0 if self.constraints is None else len(self.constraints.potentials)
         error = ROUND_OFF * (self.size + self._constant_size)
         return Granularity.of(np.concatenate(potentials), n_terms, error, self.constant)
 

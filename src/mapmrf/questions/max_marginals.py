@@ -314,10 +314,11 @@ class ConstrainedMarginalSearch(MarginalSearch):
         return self.method, self.seed, self.threads, self.deadline
 
     def _dual(self, problem: Problem) -> StateBounds:
-        """From the model with tables, or without its constraints, which only makes labellings worth more."""
+        """From the model with tables, or with an upper bound on its constraints in their place."""
         if self.rewriting is None:
-            free = Problem.compile(dataclasses.replace(self.graph, constraints=None), self.threads or 1)
-            return state_bounds(free, self.stopped)._replace(labels=None)
+            highest = 0.0 if self.graph.constraints is None else self.graph.constraints.highest
+            plain = dataclasses.replace(self.graph, constraints=None, constant=self.graph.constant + highest)
+            return state_bounds(Problem.compile(plain, self.threads or 1), self.stopped)._replace(labels=None)
         found = state_bounds(Problem.compile(self.rewriting.graph, self.threads or 1), self.stopped)
         labels = None if found.labels is None else self.rewriting.project(found.labels)
         return StateBounds(found.upper[: len(self.graph.theta_v)], found.bound, labels)

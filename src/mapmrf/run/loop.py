@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mapmrf.arrays import Ints, frozen, segment_max
+from mapmrf.arrays import Bools, Ints, frozen, segment_max
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.errors import OutOfMemory, UnsupportedModel
 from mapmrf.model.graph import EXACT, ROUND_OFF, FactorGraph
@@ -438,29 +438,41 @@ class ModelForms:
 
     def __init__(self, graph: FactorGraph, threads: int, memory: MemoryBudget = NO_LIMIT) -> None:
         self.graph, self.threads, self.memory = graph, threads, memory
-        self._problems: dict[bool, Problem] = {}
+        self._rewritings: dict[bytes, Rewriting] = {}  # by the constraints that are written as tables
+        self._problems: dict[bytes, Problem] = {}
 
-    @cached_property
-    def rewriting(self) -> Rewriting:
-        from mapmrf.constraints.as_tables import rewrite  # models without constraints skip the import
-
-        return rewrite(self.graph)
+    def lost(self, method: Method | None) -> Bools:
+        """Return which constraints a method, or the library itself (None), gets as tables."""
+        constraints = self.graph.constraints
+        if constraints is None or (method is not None and method.native_automata):
+            return np.zeros(self.graph.n_constraints, dtype=bool)
+        if method is not None and method.native_constraints:
+            return constraints.by_automaton
+        return np.ones(len(constraints), dtype=bool)
 
     def is_rewritten(self, method: Method | None) -> bool:
-        """Return whether a method, or the library itself (None), gets tables in place of constraints."""
-        return self.graph.constraints is not None and (method is None or not method.native_constraints)
+        return bool(self.lost(method).any())
+
+    def rewriting_for(self, method: Method | None) -> Rewriting:
+        from mapmrf.constraints.as_tables import rewrite  # models without constraints skip the import
+
+        lost = self.lost(method)
+        key = lost.tobytes()
+        if key not in self._rewritings:
+            self._rewritings[key] = rewrite(self.graph, some=lost)
+        return self._rewritings[key]
 
     def graph_for(self, method: Method | None) -> FactorGraph:
-        return self.rewriting.graph if self.is_rewritten(method) else self.graph
+        return self.rewriting_for(method).graph if self.is_rewritten(method) else self.graph
 
     def problem_for(self, method: Method | None) -> Problem:
-        rewritten = self.is_rewritten(method)
-        if rewritten not in self._problems:
-            self._problems[rewritten] = Problem.compile(self.graph_for(method), self.threads, self.memory)
-        return self._problems[rewritten]
+        key = self.lost(method).tobytes()
+        if key not in self._problems:
+            self._problems[key] = Problem.compile(self.graph_for(method), self.threads, self.memory)
+        return self._problems[key]
 
     def lift(self, method: Method | None, labels: Ints) -> Ints:
-        return self.rewriting.lift(labels) if self.is_rewritten(method) else labels
+        return self.rewriting_for(method).lift(labels) if self.is_rewritten(method) else labels
 
     def relevant(self, value: float) -> ModelForms | None:
         """The model with only what labellings above a value can have; None if that may be everything."""
@@ -477,6 +489,8 @@ def relevant_part(graph: FactorGraph, value: float) -> FactorGraph | None:
         return None
     size = abs(graph.constant) + abs(value) + float(np.abs(best_v).sum() + np.abs(best_t) @ graph.uses)
     slack = graph.constant + float(best_v.sum() + best_t @ graph.uses) - value + EXACT * size
+    if graph.constraints is not None:
+        slack += graph.constraints.highest
     least = np.full(graph.n_tables, np.inf)  # of the weights with which a table is used
     np.minimum.at(least, graph.table_of, 1.0 if graph.weight is None else graph.weight)
     sizes = np.diff(graph.table_ptr)

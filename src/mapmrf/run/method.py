@@ -174,6 +174,8 @@ class Method(ABC):
     exact_on_trees: ClassVar[bool] = False
     native_constraints: ClassVar[bool] = False
     """Whether the method handles constraints itself; otherwise it gets them as tables: `constraints.as_tables`."""
+    native_automata: ClassVar[bool] = False
+    """Whether it also handles constraints that only an automaton describes; otherwise it gets these as tables."""
     stops_at_gap: ClassVar[bool] = True
     """Whether the loop may end the run as soon as the gap is closed."""
 

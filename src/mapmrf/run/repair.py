@@ -269,17 +269,14 @@ class Shortfall(NamedTuple):
 
 
 def _terms(graph: FactorGraph, labels: Ints) -> tuple[Floats, Floats, Floats]:
-    """Potentials of the variables and the factors, and penalties of constraints."""
+    """Potentials of the variables and the factors, and values of constraints."""
     of_factors = np.zeros(graph.n_factors)
     if graph.n_factors:
         inside = np.add.reduceat(labels[graph.scope] * graph.stride, graph.scope_ptr[:-1])
         of_factors = graph.theta_t[graph.table_ptr[graph.table_of] + inside]
         if graph.weight is not None:
             of_factors = of_factors * graph.weight
-    of_constraints = np.zeros(graph.n_constraints)
-    if graph.constraints is not None:
-        bad = graph.constraints.violated(labels)
-        of_constraints[bad] = -graph.constraints.penalty[bad]
+    of_constraints = np.zeros(0) if graph.constraints is None else graph.constraints.values(labels)
     return graph.theta_v[graph.var_ptr[:-1] + labels], of_factors, of_constraints
 
 

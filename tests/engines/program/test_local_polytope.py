@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from scipy.optimize import linear_sum_assignment
 
-from constrained_recipes import random_constrained
+from constrained_recipes import SUMS, random_constrained
 from mapmrf import FactorGraph, constraints
 from mapmrf.engines.program.binary_program import Compact
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
@@ -88,7 +88,7 @@ def test_rows_are_masses_first_and_then_laid_out_like_the_multipliers() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_with_constraints_labellings_are_points_of_their_value_and_bounds_hold(seed: int) -> None:
-    recipe = random_constrained(seed, n_vars=1 + seed % 4, n_constraints=1 + seed % 4)
+    recipe = random_constrained(seed, n_vars=1 + seed % 4, n_constraints=1 + seed % 4, kinds=SUMS)
     polytope = ConstrainedPolytope.build(Problem.compile(recipe.graph()))
     program = polytope.program
     for weights in np.random.default_rng(seed).normal(size=(5, program.rows.n)):

@@ -7,5 +7,6 @@ from mapmrf.constraints.kinds.all_different import AllDifferent
 from mapmrf.constraints.kinds.linear import Linear
 from mapmrf.constraints.kinds.or_output import OrOutput
 from mapmrf.constraints.kinds.parity import Parity
+from mapmrf.constraints.kinds.regular import Regular
 
-KINDS: tuple[KindInterface, ...] = (Linear(), Parity(), OrOutput(), AllDifferent())
+KINDS: tuple[KindInterface, ...] = (Linear(), Parity(), OrOutput(), AllDifferent(), Regular())

@@ -14,6 +14,8 @@ from mapmrf.constraints.flat import WITHIN, Constraints, KindInterface, Sum
 
 
 class AllDifferent(KindInterface):
+    whole_variables = True
+
     def counts(self, constraints: Constraints, labels: Ints, sums: Floats, mine: Bools) -> Floats:
         """Count repeated states."""
         some = mine[constraints.owner]

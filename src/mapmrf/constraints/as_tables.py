@@ -70,7 +70,7 @@ class Rewriting:
 
 
 def rewrite(graph: FactorGraph, most: int = MOST_ENTRIES, some: Bools | None = None) -> Rewriting:
-    """Write the constraints of a model, or `some` of them, as tables of at most so many entries.
+    """Write the constraints of a model, or `some` of them (n_constraints,), as tables of at most so many entries.
 
     Raises
     ------

@@ -249,7 +249,7 @@ class Constraints:
         )  # fmt: skip
 
     def rest(self, keep: Bools, kind: int, limits: tuple[float, float]) -> Constraints:
-        """Some indicators of the only constraint, as one of a kind with other limits."""
+        """Some indicators (n_indicators,) of the only constraint, as one of a kind with other limits."""
         pairs = np.stack([self.var[keep], self.state[keep]], axis=1).tolist()
         return one_constraint(kind, pairs, self.weight[keep].tolist(), limits, float(self.penalty[0]), self.names[0])
 

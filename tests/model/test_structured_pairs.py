@@ -9,16 +9,9 @@ from mapmrf import FactorGraph
 from mapmrf.kernels.pair_transforms import Envelope, pair_form, trace_transform, transform
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import LINEAR, NO_FORM, POTTS, QUADRATIC, forms_of_tables
+from structured_models import KINDS, loss
 
-
-def loss(kind: int, n: int, slope: float, limit: float) -> np.ndarray:
-    apart = np.abs(np.arange(n)[:, None] - np.arange(n)).astype(float)
-    return {POTTS: slope * (apart > 0), LINEAR: np.minimum(slope * apart, limit)}.get(
-        kind, np.minimum(slope * apart**2, limit)
-    )
-
-
-KINDS = (POTTS, LINEAR, QUADRATIC)
+FORM = dict(zip(KINDS, (POTTS, LINEAR, QUADRATIC), strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -30,14 +23,14 @@ def test_a_form_gives_its_table_back(kind, limit, parts):
     if parts:
         table += rng.normal(size=(9, 1)) + rng.normal(size=9)
     form = forms_of_tables(table[None])
-    assert form.kind.tolist() == [kind]
+    assert form.kind.tolist() == [FORM[kind]]
     np.testing.assert_allclose(form.slope, 1.3)
-    np.testing.assert_allclose(form.limit, 1.3 if kind == POTTS else limit)
+    np.testing.assert_allclose(form.limit, 1.3 if kind == "potts" else limit)
     np.testing.assert_allclose(form.row[0][:, None] + form.column[0] - loss(kind, 9, 1.3, limit), table)
 
 
 def test_a_truncation_below_the_first_step_is_potts():
-    assert forms_of_tables(-loss(LINEAR, 6, 2.0, 1.5)[None]).kind.tolist() == [POTTS]
+    assert forms_of_tables(-loss("linear", 6, 2.0, 1.5)[None]).kind.tolist() == [POTTS]
 
 
 @pytest.mark.parametrize("table", [np.random.default_rng(1).normal(size=(5, 5)), np.triu(np.ones((5, 5)))])
@@ -46,14 +39,14 @@ def test_other_tables_have_no_form(table):
 
 
 def test_one_entry_off_is_no_form():
-    table = -loss(LINEAR, 6, 1.0, 3.0)
+    table = -loss("linear", 6, 1.0, 3.0)
     table[2, 4] -= 1e-9
     assert len(forms_of_tables(table[None]).places) == 0
 
 
 def test_forms_of_a_problem_follow_its_factors():
     k, rng = 5, np.random.default_rng(2)
-    tables = [-loss(LINEAR, k, 1.0, 2.0), rng.normal(size=(k, k)), -loss(POTTS, k, 0.5, 0.5)]
+    tables = [-loss("linear", k, 1.0, 2.0), rng.normal(size=(k, k)), -loss("potts", k, 0.5, 0.5)]
     tables.append(np.where(np.eye(k) > 0, 0.0, -np.inf))
     scopes = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (1, 3)]
     tables = [*tables, tables[0], tables[2]]
@@ -79,7 +72,7 @@ entries = st.one_of(st.floats(-9, 9), st.just(-np.inf), st.integers(-3, 3).map(f
 def test_transforms_equal_tables(kind, values, slope, limit, limited, weight):
     h, n = np.array(values), len(values)
     limit = limit if limited else np.inf
-    weight = weight if kind == POTTS else abs(weight) + 1e-3
+    weight = weight if kind == "potts" else abs(weight) + 1e-3
     table = -loss(kind, n, slope, limit)
     graph = FactorGraph.from_pairwise(np.zeros((2, n)), [[0, 1]], table, weight=[weight])
     problem = Problem.compile(graph)

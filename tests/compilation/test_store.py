@@ -32,7 +32,7 @@ from mapmrf.compilation.store import (
     write_archive,
 )
 
-KEY = Key("mapmrf.kernels.forests.f", "(int64,)")
+KEY = Key("mapmrf.kernels.heaps_and_forests.f", "(int64,)")
 
 
 def test_code_is_found_by_kernel_signature_and_sources(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_file_of_another_kernel_is_not_taken(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put(KEY, "stamp", b"code")
     (file,) = tmp_path.iterdir()
-    other = Key("mapmrf.kernels.forests.g", "(int64,)")
+    other = Key("mapmrf.kernels.heaps_and_forests.g", "(int64,)")
     store.put(other, "stamp", b"other")
     (mine,) = set(tmp_path.iterdir()) - {file}
     mine.write_bytes(file.read_bytes())
@@ -105,7 +105,7 @@ def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 # -- archives ---------------------------------------------------------------------------------------------------------
 
-ENTRIES = [(Key("mapmrf.kernels.forests.f", "(int64,)"), b"code" * 100), (Key("mapmrf.g", "()"), b"")]
+ENTRIES = [(Key("mapmrf.kernels.heaps_and_forests.f", "(int64,)"), b"code" * 100), (Key("mapmrf.g", "()"), b"")]
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def test_every_kernel_has_a_stamp_of_its_own_and_a_missing_file_none(tmp_path: P
 
 KERNEL = """\
 from mapmrf.compilation.jit import compiled
-from mapmrf.kernels.forests import components
+from mapmrf.kernels.heaps_and_forests import components
 
 SCALE = 2.0
 OTHER = 3.0
@@ -218,7 +218,7 @@ from mapmrf.compilation.store import Store
 store, letter = Store(Path(sys.argv[1])), sys.argv[2].encode()
 print("ready", flush=True)
 while True:
-    store.put(Key("mapmrf.kernels.forests.f", "(int64,)"), "stamp", letter * 2_000_000)
+    store.put(Key("mapmrf.kernels.heaps_and_forests.f", "(int64,)"), "stamp", letter * 2_000_000)
 """
 
 

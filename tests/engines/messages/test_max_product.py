@@ -20,7 +20,7 @@ from mapmrf.engines.messages.max_product import (
     potential_scale,
 )
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
-from mapmrf.kernels.forests import grow_forest
+from mapmrf.kernels.heaps_and_forests import grow_forest
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem

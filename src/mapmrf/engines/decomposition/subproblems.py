@@ -13,7 +13,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_max
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.kernels.forests import grow_forest
+from mapmrf.kernels.heaps_and_forests import grow_forest
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.kernels.pair_transforms import StructuredPairs, form_message, weighted_form
 from mapmrf.model.problem import Problem

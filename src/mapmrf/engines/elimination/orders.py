@@ -10,7 +10,8 @@ from itertools import chain, combinations
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
-from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.compilation.jit import bare, compiled
+from mapmrf.kernels.heaps_and_forests import sift
 from mapmrf.model.problem import Problem
 
 MAX_LISTED = 10_000_000  # growth of the neighbour lists at which an order is abandoned: its tables would not fit anyway
@@ -107,38 +108,6 @@ def segment_sums(values: Floats, ptr: Ints) -> Floats:
 # Graphs are in CSR form: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``, both directions listed.
 
 
-@inlined
-def before(u: int, v: int, score: Floats, noise: Floats) -> bool:
-    """Return whether `u` goes before `v`: the smaller score, ties by noise."""
-    return bool(score[u] < score[v] or (score[u] == score[v] and noise[u] < noise[v]))
-
-
-@bare
-def sift(v: int, heap: Ints, place: Ints, size: int, score: Floats, noise: Floats) -> None:
-    """Move `v` up or down in the heap to where its score belongs."""
-    at = place[v]
-    while at > 0:
-        up = (at - 1) // 2
-        if not before(v, heap[up], score, noise):
-            break
-        heap[at] = heap[up]
-        place[heap[at]] = at
-        at = up
-    while True:
-        low = 2 * at + 1
-        if low >= size:
-            break
-        if low + 1 < size and before(heap[low + 1], heap[low], score, noise):
-            low += 1
-        if not before(heap[low], v, score, noise):
-            break
-        heap[at] = heap[low]
-        place[heap[at]] = at
-        at = low
-    heap[at] = v
-    place[v] = at
-
-
 @bare
 def missing_weight(
     v: int, pool: Ints, start: Ints, count: Ints, weight: Floats, mark: Ints, stamp: int
@@ -214,8 +183,7 @@ def fill_order(
         for at in range(ptr[v], ptr[v + 1]):
             strength[v] += weight[nbr[at]]
         score[v], stamp = missing_weight(v, pool, start, count, weight, mark, stamp)
-        place[v], heap[v] = v, v
-        sift(v, heap, place, v + 1, score, noise)
+        sift(v, v, heap, place, v + 1, score, noise)
     order = np.empty(n, np.int64)
     width, entries, done = 0, 0.0, 0
     while done < n:
@@ -230,9 +198,9 @@ def fill_order(
         order[done] = v
         done += 1
         last = heap[n - done]
-        heap[0], place[last], place[v] = last, 0, -1
+        place[v] = -1
         if last != v:
-            sift(last, heap, place, n - done, score, noise)
+            sift(last, 0, heap, place, n - done, score, noise)
         n_changed = 0
         complete = score[v] < 0.5  # no edge is missing: the least that one can weigh is 1
         for a_at in range(count[v]):
@@ -271,8 +239,9 @@ def fill_order(
                     break
             count[a] -= 1
         for k in range(n_changed):
-            if place[changed[k]] >= 0:
-                sift(changed[k], heap, place, n - done, score, noise)
+            u = changed[k]
+            if place[u] >= 0:
+                sift(u, place[u], heap, place, n - done, score, noise)
     for k in range(n - done):
         order[done + k] = heap[k]
     return order, done, width, entries

@@ -26,7 +26,7 @@ from mapmrf.engines.flow.maximum_flow import (
     sparse_wiring,
     wire,
 )
-from mapmrf.kernels.forests import root_of
+from mapmrf.kernels.heaps_and_forests import root_of
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 

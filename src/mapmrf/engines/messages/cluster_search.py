@@ -16,7 +16,7 @@ from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.messages.clusters import Clusters, Cycle, CycleList
 from mapmrf.engines.messages.mplp import Dual, Regions, edges_by_variable, pair_entry
-from mapmrf.kernels.forests import root_of
+from mapmrf.kernels.heaps_and_forests import root_of
 from mapmrf.kernels.max_marginals import weight_of
 
 SLICE = 500_000  # elementary steps between points at which the loop may stop the search: some 10 ms

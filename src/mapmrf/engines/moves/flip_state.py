@@ -9,6 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, blank, block_sizes, frozen, segment_ends, short
 from mapmrf.compilation.jit import compiled, inlined
+from mapmrf.kernels.heaps_and_forests import sift
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 
@@ -68,7 +69,7 @@ def new_agenda(n: int) -> Agenda:
     return Agenda(
         heap=np.zeros(n, dtype=np.int32),
         where=np.full(n, -1, dtype=np.int32),
-        key=np.zeros(n),
+        loss=np.zeros(n),
         flip=np.zeros(n, dtype=np.int64),
         queue=np.zeros(n, dtype=np.int32),
         queued=np.zeros(n, dtype=bool),
@@ -128,11 +129,11 @@ class AgendaCounts:
 class Agenda(NamedTuple):
     """Work list: a heap of variables whose flip gains, and a queue of those whose surroundings have changed."""
 
-    # heap, where, key, flip: variables in a binary heap, their places in it (-1 if not there), and the gain and the
+    # heap, where, loss, flip: variables in a binary heap, their places in it (-1 if not there), and the loss and the
     # state of each one's best flip
     heap: Ints
     where: Ints
-    key: Floats
+    loss: Floats
     flip: Ints
     # queue, queued: a ring of variables, and who is in it
     queue: Ints
@@ -262,7 +263,7 @@ def rank(flips: FlipState, agenda: Agenda, i: int, stay: bool) -> None:
     now = score[row + old]
     at, who = agenda.where[i], i
     agenda.flip[i] = best
-    agenda.key[i] = top - now
+    agenda.loss[i] = now - top
     if stay and best >= 0 and top - now > HINT * (abs(top) + abs(now)):
         if at < 0:
             at = count.heap_length
@@ -273,34 +274,7 @@ def rank(flips: FlipState, agenda: Agenda, i: int, stay: bool) -> None:
         who = agenda.heap[count.heap_length]
         at = at if who != i else -1
     if at >= 0:
-        sift(agenda, who, at)
-
-
-@inlined
-def sift(agenda: Agenda, i: int, at: int) -> None:
-    """Move variable `i` from the free position `at` to its position in the heap: best gain first, then index."""
-    heap, where, key, n = agenda.heap, agenda.where, agenda.key, agenda.counts.heap_length
-    while at > 0:
-        up = heap[(at - 1) // 2]
-        if key[up] > key[i] or (key[up] == key[i] and up < i):
-            break
-        heap[at] = up
-        where[up] = at
-        at = (at - 1) // 2
-    while 2 * at + 1 < n:
-        child = 2 * at + 1
-        down = heap[child]
-        if child + 1 < n:
-            other = heap[child + 1]
-            if key[other] > key[down] or (key[other] == key[down] and other < down):
-                child, down = child + 1, other
-        if key[down] < key[i] or (key[down] == key[i] and down > i):
-            break
-        heap[at] = down
-        where[down] = at
-        at = child
-    heap[at] = i
-    where[i] = at
+        sift(who, at, agenda.heap, agenda.where, count.heap_length, agenda.loss, None)
 
 
 @inlined

@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.kernels.forests import root_of
+from mapmrf.kernels.heaps_and_forests import pop, push, root_of
 from mapmrf.run import pace
 
 
@@ -150,40 +150,6 @@ class Meeting(NamedTuple):
     to_node: int
     by: int
     work: int  # pairs visited
-
-
-@inlined
-def push(size: int, key: float, node: int, heap_key: Floats, heap_node: Ints) -> int:
-    """Push a node on the heap; return the heap's size."""
-    at = size
-    while at > 0:
-        up = (at - 1) >> 1
-        if heap_key[up] <= key:
-            break
-        heap_key[at], heap_node[at] = heap_key[up], heap_node[up]
-        at = up
-    heap_key[at], heap_node[at] = key, node
-    return size + 1
-
-
-@inlined
-def pop(size: int, heap_key: Floats, heap_node: Ints) -> int:
-    """Pop the first node, which the caller has read, from the heap; return the heap's size."""
-    size -= 1
-    key, node = heap_key[size], heap_node[size]
-    at = 0
-    while True:
-        down = 2 * at + 1
-        if down >= size:
-            break
-        if down + 1 < size and heap_key[down + 1] < heap_key[down]:
-            down += 1
-        if heap_key[down] >= key:
-            break
-        heap_key[at], heap_node[at] = heap_key[down], heap_node[down]
-        at = down
-    heap_key[at], heap_node[at] = key, node
-    return size
 
 
 @inlined

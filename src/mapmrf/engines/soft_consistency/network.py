@@ -11,6 +11,7 @@ from mapmrf.arrays import Bools, Floats, Ints, Records, blank, blanks, offsets, 
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints
 from mapmrf.engines.program.toulbar2_process import WholeCosts
+from mapmrf.kernels.heaps_and_forests import pop, push
 from mapmrf.model.problem import Problem
 
 LARGEST_SUM = 1 << 31  # sums of weights are integers up to this; others are scaled to it
@@ -305,7 +306,7 @@ class OdometerRecord:
 
 
 class PendingWork(NamedTuple):
-    queue: Ints  # (4, n_vars): variables queued for each reason, a stack; those RAISED are a heap, the largest first
+    queue: Ints  # (4, n_vars): variables queued for each reason, a stack; for RAISED a heap of their negatives
     n_queued: Ints  # (4,): their numbers
     amount: Ints  # (most states,): costs to be moved
     odometer: Records  # (most variables of a factor,): an `OdometerRecord` per position
@@ -363,33 +364,17 @@ def undo(soft: SoftNetwork, mark: int) -> None:
 @bare
 def wait_raised(soft: SoftNetwork, i: int) -> None:
     """Add a variable to the heap of those with increased costs, unless it is there."""
-    variable, heap, k = soft.net.variables[i], soft.todo.queue[RAISED], soft.todo.n_queued[RAISED]
-    if variable.reasons & (1 << RAISED) != 0:
-        return
-    variable.reasons |= 1 << RAISED
-    soft.todo.n_queued[RAISED] += 1
-    while k > 0 and heap[(k - 1) // 2] < i:
-        heap[k] = heap[(k - 1) // 2]
-        k = (k - 1) // 2
-    heap[k] = i
+    variable, n_queued = soft.net.variables[i], soft.todo.n_queued
+    if variable.reasons & (1 << RAISED) == 0:
+        variable.reasons |= 1 << RAISED
+        n_queued[RAISED] = push(n_queued[RAISED], -i, 0, soft.todo.queue[RAISED], None)
 
 
 @bare
 def next_raised(soft: SoftNetwork) -> int:
     """Remove and return the largest variable of the heap."""
-    heap = soft.todo.queue[RAISED]
-    soft.todo.n_queued[RAISED] -= 1
-    first, n, k = heap[0], soft.todo.n_queued[RAISED], 0
-    moved = heap[n]
-    while 2 * k + 1 < n:
-        child = 2 * k + 1
-        if child + 1 < n and heap[child + 1] > heap[child]:
-            child += 1
-        if heap[child] <= moved:
-            break
-        heap[k] = heap[child]
-        k = child
-    heap[k] = moved
+    first, n_queued = -soft.todo.queue[RAISED, 0], soft.todo.n_queued
+    n_queued[RAISED] = pop(n_queued[RAISED], soft.todo.queue[RAISED], None)
     soft.net.variables[first].reasons &= ~(1 << RAISED)
     return int(first)
 
@@ -523,7 +508,7 @@ def forget_pending(soft: SoftNetwork) -> None:
     todo, room = soft.todo, soft.constraints.room
     for reason in range(len(todo.n_queued)):
         for k in range(todo.n_queued[reason]):
-            soft.net.variables[todo.queue[reason, k]].reasons = 0
+            soft.net.variables[abs(todo.queue[reason, k])].reasons = 0
         todo.n_queued[reason] = 0
     for reason in range(len(room.n_queued)):
         while room.n_queued[reason] > 0:

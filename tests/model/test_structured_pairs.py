@@ -9,7 +9,7 @@ from mapmrf import FactorGraph
 from mapmrf.kernels.pair_transforms import Envelope, pair_form, trace_transform, transform
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import LINEAR, NO_FORM, POTTS, QUADRATIC, forms_of_tables
-from structured_models import KINDS, loss
+from pairwise_models import KINDS, loss
 
 FORM = dict(zip(KINDS, (POTTS, LINEAR, QUADRATIC), strict=True))
 

@@ -11,7 +11,7 @@ from mapmrf import FactorGraph
 from mapmrf.engines.messages import sweeps
 from mapmrf.engines.messages import sweeps as passes_module
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps import FactorTurns, PassStopping, SequentialPasses, cut_visits, share_chunks
+from mapmrf.engines.messages.sweeps import Chunks, PassStopping, SequentialPasses, cut_visits
 from mapmrf.engines.messages.trws_binary import SpinPasses
 from mapmrf.engines.messages.trws_pairwise import LabelPasses
 from mapmrf.engines.messages.visit_order import VisitOrder
@@ -97,7 +97,7 @@ def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
         assert shared.figures == alone.figures
         assert shared.best.tolist() == alone.best.tolist()
         if kind is not SpinPasses:  # whose workers have places of their own
-            for one, other in zip(shared.messages, alone.messages, strict=True):  # type: ignore[attr-defined]
+            for one, other in zip(shared.messages, alone.messages, strict=True):
                 np.testing.assert_array_equal(one, other)
 
 
@@ -114,7 +114,7 @@ def test_cutting_a_pass_or_sorting_it_by_depth_changes_sums_by_round_off_and_not
     assert cut.figures == pytest.approx(whole.figures, rel=1e-10, abs=1e-10)
     assert cut.best.tolist() == whole.best.tolist()
     if name in MODELS:
-        np.testing.assert_array_equal(cut.messages[0], whole.messages[0])  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(cut.messages[0], whole.messages[0])
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -138,9 +138,10 @@ def test_a_chunk_waits_for_all_that_it_depends_on(shape: tuple[int, ...], diagon
     """Whatever a worker may have done when another begins a chunk, all earlier neighbours of its visits are done."""
     edges = lattice(shape, diagonals)
     n = int(np.prod(shape))
-    factors = FactorTurns(2 * np.arange(len(edges) + 1), edges.ravel(), np.arange(n))
-    begin, strand_ptr = cut_visits(factors)
-    assigned, owner = share_chunks(factors, begin, strand_ptr, n_workers)
+    turns = (2 * np.arange(len(edges) + 1), edges.ravel(), np.arange(n))
+    begin, strand_ptr = cut_visits(turns)
+    assigned = Chunks.assigned(turns, begin, strand_ptr, n_workers)
+    owner, (onward, back), (tell_onward, tell_back) = assigned.owner, assigned.needs, assigned.tell
     place = np.zeros(len(owner), dtype=int)
     for w in range(n_workers):
         mine = assigned.chunk[assigned.ptr[w] : assigned.ptr[w + 1]]
@@ -150,14 +151,14 @@ def test_a_chunk_waits_for_all_that_it_depends_on(shape: tuple[int, ...], diagon
     count = np.diff(assigned.ptr)
     for early, late in chunk_of[edges].tolist():
         if owner[early] != owner[late]:
-            assert assigned.onward[late, owner[early]] > place[early] and assigned.tell_onward[early]
-            assert assigned.back[early, owner[late]] >= count[owner[late]] - place[late] and assigned.tell_back[late]
+            assert onward[late, owner[early]] > place[early] and tell_onward[early]
+            assert back[early, owner[late]] >= count[owner[late]] - place[late] and tell_back[late]
 
 
 def test_rows_planes_and_whole_models_are_what_is_cut() -> None:
     def starts(shape: tuple[int, ...]) -> list[int]:
         edges, n = lattice(shape, False), int(np.prod(shape))
-        begin, strand_ptr = cut_visits(FactorTurns(2 * np.arange(len(edges) + 1), edges.ravel(), np.arange(n)))
+        begin, strand_ptr = cut_visits((2 * np.arange(len(edges) + 1), edges.ravel(), np.arange(n)))
         return begin[strand_ptr].tolist()
 
     assert starts((10, 300)) == [300 * row for row in range(11)]

@@ -165,7 +165,7 @@ def test_breadth_first_recovers_the_layers_of_a_shuffled_path() -> None:
 
 def soften(engine: TablePasses, order: VisitOrder, n: int, rho: float) -> tuple[float, np.ndarray]:
     mu = np.zeros(engine.problem.n_states)
-    bound = soft_iterate(n, engine.model, engine.messages, rho, order.keep, mu, engine.scratch)
+    bound = soft_iterate(n, engine.model, engine.messages, rho, order.keep, mu, engine.scratches[0])
     return bound + engine.problem.graph.constant, mu
 
 
@@ -342,7 +342,9 @@ def test_states_without_a_unary_potential_are_never_taken(seed: int, size: int, 
     graph = model(seed, ["potts", "linear", "any"], 5, 8, (size, size), weighted=False)
     unary = graph.theta_v.reshape(5, size).copy()
     unary[random.random(unary.shape) < 0.4] = -np.inf
-    unary[np.arange(5), random.integers(0, size, 5)] = 0.3
+    kept = random.integers(0, size, 5)
+    unary[np.arange(5), kept] = 0.3
+    unary[0, kept[0] - 1] = -np.inf  # at least one
     tables = [graph.table(a) for a in range(graph.n_factors)]
     pinned = FactorGraph.from_pairwise(unary, graph.scope.reshape(-1, 2), tables)
     assert fitting_passes(Problem.compile(pinned)) is LabelPasses
@@ -368,10 +370,10 @@ def test_no_unary_potential_and_no_table_is_copied() -> None:
     graph = FactorGraph.from_pairwise(np.zeros((3, 6)), [[0, 1], [1, 2]], losses, weight=[1.0, 2.0])
     (labels,) = engines(graph, "given", LabelPasses)
     assert isinstance(labels, LabelPasses)
-    assert labels.model.theta_v is graph.theta_v
+    assert labels.messages.theta is graph.theta_v
     assert labels.model.tables.theta_t is graph.theta_t
     assert len(labels.model.tables.turned) == 0
-    assert len(labels.messages.d) == 6 * graph.n_factors
+    assert len(labels.messages.lam) == 6 * graph.n_factors
 
 
 # -- bounds on the labellings with each state -------------------------------------------------------------------------

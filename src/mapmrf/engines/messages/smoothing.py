@@ -107,7 +107,7 @@ class SmoothedRun:
     def soft_iterate(self, n: int, lam: Floats) -> float:
         """Run smoothed iterations on some multipliers; return the smoothed bound."""
         plain, messages = self.plain, self.plain.messages._replace(lam=lam)
-        bound = soft_iterate(n, plain.model, messages, self.temperature, self.keep, self.mu, plain.scratch)
+        bound = soft_iterate(n, plain.model, messages, self.temperature, self.keep, self.mu, plain.scratches[0])
         return bound + self.problem.graph.constant
 
     def measure_plain(self) -> float:

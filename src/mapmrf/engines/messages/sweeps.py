@@ -22,19 +22,25 @@ from mapmrf.model.problem import Problem
 if TYPE_CHECKING:
     from mapmrf.run.pool import Workers
 
+# The factors' variables, `scope_ptr` and `scope`, and the place of every variable among the visits
+Turns = tuple[Ints, Ints, Ints]
+
 LARGE = 4_000_000  # work of an iteration from which passes are divided into chunks
+MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed copies are made
 
 
 class SequentialPasses(ABC):
     """Passes in an order of the variables; they keep the best bound and the best decoded labelling."""
 
     layout: ClassVar[str]  # layout of the messages, for `DualState`
-    # the kernel that runs iterations on one thread, that of a worker in a pass, and their arguments for every worker;
-    # each kind of model has its own two, because kernels that take a compiled function are not kept on disk
+    # `run_iterations` and `run_worker` with the visit of this kind of model: kernels that Python calls with a compiled
+    # function as an argument are not kept on disk
     kernels: tuple[Callable[..., tuple[int, int, PassFigures]], Callable[..., bool]]
-    arguments: list[tuple[Any, ...]]
+    model: NamedTuple  # the factors along the visits
+    messages: Any  # with the labels of the last pass and the best ones
+    scratches: Sequence[Any]  # of every worker, None if the visits need none
     constant: float  # constant added to bound and value after a pass
-    start: float  # initial value of their sums
+    start: float = 0.0  # initial value of their sums
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping, work: int, kind: type) -> None:
         begin, strand_ptr = np.array([0, problem.n_vars]), np.array([0, 1])
@@ -47,11 +53,10 @@ class SequentialPasses(ABC):
         self.labels: Ints = np.zeros(problem.n_vars, dtype=kind)
         self.in_order: Ints = np.zeros(problem.n_vars, dtype=kind)
         self.figures = PassFigures()
-        factors = FactorTurns(problem.scope_ptr, problem.scope, order.rank)
+        self.chunks = Chunks.shared((problem.scope_ptr, problem.scope, order.rank), begin, strand_ptr, problem.threads)
+        self.n_workers = len(self.chunks.ptr) - 1
         # the workers that share passes, None for a single one
-        self.workers = SweepWorkers.of(factors, begin, strand_ptr, problem.threads)
-        self.n_workers = 1 if self.workers is None else self.workers.n_workers
-        self.chunks = Chunks.allocate(begin[:-1], begin[1:], self.n_workers)
+        self.workers = SweepWorkers(self.n_workers) if self.n_workers > 1 else None
 
     @property
     def best(self) -> Ints:
@@ -63,8 +68,9 @@ class SequentialPasses(ABC):
         """Run the iterations from `begin` to `end` unless they stop earlier; return how many, and why they ended."""
         # Two labellings are decoded in every `decode_every`-th iteration, one in each pass.
         if self.workers is None:
-            span = (begin, end, decode_every)
-            n, why, self.figures = self.kernels[0](*span, self.stopping, self.figures, *self.arguments[0], self.chunks)
+            sums = (self.start, self.constant, self.stopping, self.figures)
+            parts = (self.model, self.messages, self.scratches[0], self.chunks)
+            n, why, self.figures = self.kernels[0](begin, end, decode_every, *sums, *parts)
             return n, why
         for n in range(begin, end):
             for forward in (True, False):
@@ -75,12 +81,12 @@ class SequentialPasses(ABC):
 
     def sweep_parallel(self, workers: SweepWorkers, forward: bool, decode: bool) -> int:
         def sweep_worker(w: int) -> bool:
-            return self.kernels[1](forward, decode, *self.arguments[w], workers.assigned, self.chunks, w)
+            return self.kernels[1](w, forward, decode, self.model, self.messages, self.scratches[w], self.chunks)
 
         begin_pass(forward, self.chunks, self.start)
         workers.run(sweep_worker)
         why, self.figures = end_pass(
-            forward, decode, self.constant, self.figures, self.stopping, self.chunks, self.labels, self.in_order
+            forward, decode, self.constant, self.figures, self.stopping, self.chunks, self.messages
         )
         return why
 
@@ -106,10 +112,12 @@ class SequentialPasses(ABC):
             self.workers.close()
 
 
-# -- Shared by the kernels of sequential passes: figures, and the stopping rule ---------------------------------------
+# -- Shared by the kernels of sequential passes: messages, figures, the stopping rule and the driver ------------------
 
 
 LIMIT, CLOSED, AT_REST, INFEASIBLE = range(4)  # why a kernel stopped
+# A kernel that visits the variables of a chunk: forward, decode, the chunk, model, messages, scratch, chunks
+Visit = Callable[..., None]
 
 
 class PassStopping(NamedTuple):
@@ -127,18 +135,57 @@ class PassFigures(NamedTuple):
     calm: int = 0
 
 
+class PassMessages(NamedTuple):
+    """State of the passes over pairs; that of other tables is `SrmpMessages`."""
+
+    lam: Floats  # the messages, each to the end of a pair that is visited next
+    theta: Floats  # the unary potentials, or the fields of spins
+    # labels, best: (n_vars,): the labelling decoded last, and the best one, in the order of the visits
+    labels: Ints
+    best: Ints
+
+
+@inlined
+def run_iterations(visit: Visit, arguments: Any) -> tuple[int, int, PassFigures]:
+    """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
+    begin, end, decode_every, start, constant, stopping, figures, model, messages, scratch, chunks = arguments
+    for n in range(begin, end):
+        decode = n % decode_every == 0
+        for half in range(2):
+            forward = half == 0
+            begin_pass(forward, chunks, start)
+            for place in range(len(chunks.bound)):
+                visit(forward, decode, chunk_at(forward, place, chunks), model, messages, scratch, chunks)
+            why, figures = end_pass(forward, decode, constant, figures, stopping, chunks, messages)
+        if why != LIMIT:
+            return n + 1 - begin, why, figures
+    return end - begin, LIMIT, figures
+
+
+@inlined
+def run_worker(visit: Visit, arguments: Any) -> bool:
+    """Visit the chunks of worker `w` in a pass; return False, for another call, after a long wait for others."""
+    w, forward, decode, model, messages, scratch, chunks = arguments
+    while True:
+        c = next_chunk(forward, w, chunks)
+        if c < 0:
+            return c == -1
+        visit(forward, decode, c, model, messages, scratch, chunks)
+        report_chunk(forward, c, w, chunks)
+
+
 @compiled
 def end_pass(
     forward: bool, decode: bool, constant: float, figures: PassFigures, stopping: PassStopping, chunks: Chunks,
-    labels: Ints, best: Ints,
+    messages: Any,
 ) -> tuple[int, PassFigures]:  # fmt: skip
     """Add up what the chunks of a pass have given, and keep its labels if they are the best so far."""
     # Returns why to stop after a backward pass, LIMIT if there is no reason, and the figures.
     total, value = add_up(forward, chunks)
     value += constant
     if decode and value > figures.value:
-        for s in range(len(best)):
-            best[s] = labels[s]
+        for s in range(len(messages.best)):
+            messages.best[s] = messages.labels[s]
         figures = PassFigures(figures.bound, value, figures.calm)
     if forward:
         return LIMIT, figures
@@ -158,7 +205,6 @@ def end_pass(
 
 
 LONG = 256  # number of visits from which a run is a good strand
-MIN_STRANDS = 8  # minimum number of strands for which the division is worthwhile
 NAP = 50e-6  # seconds for which a waiting worker yields to other processes
 
 
@@ -166,7 +212,7 @@ def divide_sweep(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints,
     """Divide the visits of a large model into strands and chunks, as `cut_visits` does."""
     # If they are in no suitable order, as in most graphs that are not grids, they are first sorted by depth, if there
     # are few depths; each depth is then a strand. Also returns the order.
-    begin, strand_ptr = cut_visits(FactorTurns(problem.scope_ptr, problem.scope, order.rank))
+    begin, strand_ptr = cut_visits((problem.scope_ptr, problem.scope, order.rank))
     if len(strand_ptr) == 2:
         sorted_order, sizes = order.by_depth(problem)
         if problem.n_vars >= LONG * len(sizes):
@@ -174,17 +220,17 @@ def divide_sweep(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints,
     return order, begin, strand_ptr
 
 
-def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
+def cut_visits(turns: Turns) -> tuple[Ints, Ints]:
     """Divide visits into strands (rows of an image, planes of a volume, or all in one) and these into chunks."""
     # A run of visits in which each depends on the previous one, such as a row, is inherently sequential; short runs
     # that depend on each other are grouped, like the rows of a plane. Returns where the chunks begin, and the first
     # chunk of every strand, both with one more at the end.
-    n = len(factors.rank)
-    rows = _run_starts(factors, np.arange(n, dtype=np.int32))
+    n, fewest = len(turns[2]), 8  # fewest strands for which the division is worthwhile
+    rows = _run_starts(turns, np.arange(n, dtype=np.int32))
     if n < LONG * len(rows):
-        planes = rows[_run_starts(factors, np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(rows, append=n)))]
-        rows = planes if len(planes) >= MIN_STRANDS else rows
-    if len(rows) < MIN_STRANDS or n < 32 * len(rows):
+        planes = rows[_run_starts(turns, np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(rows, append=n)))]
+        rows = planes if len(planes) >= fewest else rows
+    if len(rows) < fewest or n < 32 * len(rows):
         return np.array([0, n]), np.array([0, 1])
     return cut_strands(rows, n)
 
@@ -198,30 +244,20 @@ def cut_strands(rows: Ints, n: int) -> tuple[Ints, Ints]:
     return np.append(np.repeat(rows, n_chunks) + length * inside, n), strand_ptr
 
 
-def _run_starts(factors: FactorTurns, run: Ints) -> Ints:
+def _run_starts(turns: Turns, run: Ints) -> Ints:
     """Return the starts of chains in which each run depends on the previous one; `run` is the run of every visit."""
     linked = np.zeros(int(run[-1]) + 1 if len(run) else 0, dtype=bool)
-    link_runs(factors, run, linked)
+    link_runs(turns, run, linked)
     return np.flatnonzero(~linked)
 
 
 class SweepWorkers:
     """Workers that share the chunks of a pass: the calling thread and some more."""
 
-    def __init__(self, assigned: Assignment) -> None:
-        self.assigned, self.n_workers = assigned, len(assigned.ptr) - 1
-        self._pool = ThreadPoolExecutor(self.n_workers - 1)
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+        self._pool = ThreadPoolExecutor(n_workers - 1)
         self._failed = False
-
-    @classmethod
-    def of(cls, factors: FactorTurns, begin: Ints, strand_ptr: Ints, threads: int) -> SweepWorkers | None:
-        """Create as many workers as threads; None if the order of the visits would keep them waiting."""
-        n_workers = min(threads, int(np.diff(strand_ptr).max()))
-        if n_workers < 2:
-            return None
-        assigned, owner = share_chunks(factors, begin, strand_ptr, n_workers)
-        # Minimum speed-up of several workers, as far as limited by the order of visits
-        return cls(assigned) if begin[-1] >= 1.3 * longest_wait(begin, owner, assigned) else None
 
     def run(self, work: Callable[[int], bool]) -> None:
         """Let all workers, called by their numbers, work until a pass is complete; if one fails, all stop."""
@@ -242,34 +278,8 @@ class SweepWorkers:
                     other.result()  # raises the exception that ended it
             time.sleep(NAP)
 
-    def own_places(self, chunks: Chunks) -> tuple[Ints, Ints]:
-        """Return positions for the visits such that those of each worker are contiguous."""
-        # Otherwise half of the data prefetched by the processor belongs to other workers. Returns where the chunks
-        # begin, and the positions in visiting order.
-        sizes, chunk = chunks.end - chunks.begin, self.assigned.chunk
-        chunk_at = np.empty(len(sizes), dtype=np.int64)
-        chunk_at[chunk] = offsets(sizes[chunk])[:-1]
-        return chunk_at, short(ranges(chunk_at, sizes))
-
     def close(self) -> None:
         self._pool.shutdown()
-
-
-def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers: int) -> tuple[Assignment, Ints]:
-    """Assign a part of every strand to each worker; also returns the worker of every chunk."""
-    n_chunks, sizes = len(begin) - 1, np.diff(strand_ptr)
-    inside = np.arange(n_chunks) - np.repeat(strand_ptr[:-1], sizes)
-    owner = inside * n_workers // np.repeat(sizes, sizes)
-    chunk = np.argsort(owner, kind="stable")
-    ptr = offsets(np.bincount(owner, minlength=n_workers))
-    place = np.empty(n_chunks, dtype=np.int64)
-    place[chunk] = np.arange(n_chunks) - ptr[owner[chunk]]
-    assigned = Assignment(
-        ptr, chunk, *np.zeros((2, n_chunks, n_workers), dtype=np.int64), *np.zeros((2, n_chunks), dtype=bool)
-    )
-    chunk_of = np.repeat(np.arange(n_chunks, dtype=np.int32), np.diff(begin))
-    find_needs(factors, chunk_of, owner, place, assigned)
-    return assigned, owner
 
 
 # -- Passes divided into chunks for several threads, such that every visit follows those that it depends on -----------
@@ -282,45 +292,63 @@ def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers:
 APART = 8  # spacing of numbers written by different threads, so that each has its own cache line
 
 
-class PassMessages(NamedTuple):
-    """State of the passes over pairs, by visit: messages to the end visited next, the last labelling and the best."""
-
-    d: Floats
-    labels: Ints
-    best: Ints
-
-
 class Chunks(NamedTuple):
-    """The chunks of a sweep, and how far the workers are."""
+    """The chunks of a sweep, how workers share them, and how far they are."""
 
-    # begin, end: (n_chunks,): the visits of every chunk
+    # begin, end, owner: (n_chunks,): the visits of every chunk, and its worker
     begin: Ints
     end: Ints
+    owner: Ints
     # bound, value: (n_chunks,): what the visits of a chunk add to the bound and to the labelling's value
     bound: Floats
     value: Floats
+    # ptr, chunk: the chunks of worker `w` in order: ``chunk[ptr[w] : ptr[w + 1]]``
+    ptr: Ints
+    chunk: Ints
+    # needs: (2, n_chunks, n_workers): how many chunks each of the workers must have done before a chunk of another one,
+    # in a forward and in a backward pass; tell: (2, n_chunks): whether others wait for a chunk
+    needs: Ints
+    tell: Bools
     # done, told: number of chunks that each worker has done, and that others know of, at every `APART`-th place
     done: Ints
     told: Ints
 
     @classmethod
-    def allocate(cls, begin: Ints, end: Ints, n_workers: int) -> Chunks:
-        bound, value = np.zeros((2, len(begin)))
-        done, told = (np.zeros(APART * n_workers, dtype=np.int64) for _ in range(2))
-        return cls(begin, end, bound, value, done, told)
+    def shared(cls, turns: Turns, begin: Ints, strand_ptr: Ints, threads: int) -> Chunks:
+        """Share chunks among as many workers as threads; one if the order of the visits would keep them waiting."""
+        n_workers = min(threads, int(np.diff(strand_ptr).max()))
+        if n_workers > 1:
+            chunks = cls.assigned(turns, begin, strand_ptr, n_workers)
+            # Minimum speed-up of several workers, as far as limited by the order of visits
+            if begin[-1] >= 1.3 * longest_wait(chunks):
+                return chunks
+        return cls.assigned(turns, begin, strand_ptr, 1)
 
+    @classmethod
+    def assigned(cls, turns: Turns, begin: Ints, strand_ptr: Ints, n_workers: int) -> Chunks:
+        """Assign a part of every strand to each worker."""
+        n_chunks, sizes = len(begin) - 1, np.diff(strand_ptr)
+        inside = np.arange(n_chunks) - np.repeat(strand_ptr[:-1], sizes)
+        owner = inside * n_workers // np.repeat(sizes, sizes)
+        chunk = np.argsort(owner, kind="stable")
+        ptr = offsets(np.bincount(owner, minlength=n_workers))
+        needs, tell = np.zeros((2, n_chunks, n_workers), dtype=np.int64), np.zeros((2, n_chunks), dtype=bool)
+        (bound, value), (done, told) = np.zeros((2, n_chunks)), np.zeros((2, APART * n_workers), dtype=np.int64)
+        chunks = cls(begin[:-1], begin[1:], owner, bound, value, ptr, chunk, needs, tell, done, told)
+        if n_workers > 1:
+            place = np.empty(n_chunks, dtype=np.int64)
+            place[chunk] = np.arange(n_chunks) - ptr[owner[chunk]]
+            find_needs(turns, np.repeat(np.arange(n_chunks, dtype=np.int32), np.diff(begin)), place, chunks)
+        return chunks
 
-class Assignment(NamedTuple):
-    # ptr, chunk: the chunks of worker `w` in order: ``chunk[ptr[w] : ptr[w + 1]]``
-    ptr: Ints
-    chunk: Ints
-    # onward, back: (n_chunks, n_workers): how many chunks each of the workers must have done before a chunk of another
-    # one, in a forward and in a backward pass
-    onward: Ints
-    back: Ints
-    # tell_onward, tell_back: (n_chunks,): whether others wait for a chunk
-    tell_onward: Bools
-    tell_back: Bools
+    def own_places(self) -> tuple[Ints, Ints]:
+        """Return positions for the visits such that those of each worker are contiguous."""
+        # Otherwise half of the data prefetched by the processor belongs to other workers. Returns where the chunks
+        # begin, and the positions in visiting order.
+        sizes = self.end - self.begin
+        chunk_at = np.empty(len(sizes), dtype=np.int64)
+        chunk_at[self.chunk] = offsets(sizes[self.chunk])[:-1]
+        return chunk_at, short(ranges(chunk_at, sizes))
 
 
 @compiled
@@ -355,15 +383,14 @@ def add_up(forward: bool, chunks: Chunks) -> tuple[float, float]:
 
 
 @inlined
-def next_chunk(forward: bool, w: int, assigned: Assignment, chunks: Chunks) -> int:
+def next_chunk(forward: bool, w: int, chunks: Chunks) -> int:
     """Wait for the worker's next chunk until it may be visited; return -1 if none is left, -2 after a long wait."""
-    done, n_mine = chunks.done[APART * w], assigned.ptr[w + 1] - assigned.ptr[w]
+    done, n_mine = chunks.done[APART * w], chunks.ptr[w + 1] - chunks.ptr[w]
     if done == n_mine:
         return -1
-    c = assigned.chunk[assigned.ptr[w] + done if forward else assigned.ptr[w + 1] - 1 - done]
-    needs = assigned.onward if forward else assigned.back
-    for other in range(needs.shape[1]):
-        need = needs[c, other]
+    c = chunks.chunk[chunks.ptr[w] + done if forward else chunks.ptr[w + 1] - 1 - done]
+    for other in range(chunks.needs.shape[2]):
+        need = chunks.needs[0 if forward else 1, c, other]
         if need == 0:
             continue
         # Number of polls before a waiting worker yields to other processes: some 50 microseconds
@@ -376,25 +403,17 @@ def next_chunk(forward: bool, w: int, assigned: Assignment, chunks: Chunks) -> i
 
 
 @inlined
-def report_chunk(forward: bool, c: int, w: int, assigned: Assignment, chunks: Chunks) -> None:
+def report_chunk(forward: bool, c: int, w: int, chunks: Chunks) -> None:
     """Count a chunk as done, and tell the other workers if one of them waits for it."""
     chunks.done[APART * w] += 1
-    if assigned.tell_onward[c] if forward else assigned.tell_back[c]:
+    if chunks.tell[0 if forward else 1, c]:
         publish(chunks.told, APART * w, chunks.done[APART * w])
 
 
-class FactorTurns(NamedTuple):
-    """The factors' variables, and the place of every variable among the visits."""
-
-    scope_ptr: Ints
-    scope: Ints
-    rank: Ints
-
-
 @compiled
-def link_runs(factors: FactorTurns, run: Ints, linked: Bools) -> None:
+def link_runs(turns: Turns, run: Ints, linked: Bools) -> None:
     """Mark the runs of visits with a variable that shares a factor with one of the run right before it."""
-    scope_ptr, scope, rank = factors
+    scope_ptr, scope, rank = turns
     for a in range(len(scope_ptr) - 1):
         for k in range(scope_ptr[a], scope_ptr[a + 1]):
             one = run[rank[scope[k]]]
@@ -407,34 +426,35 @@ def link_runs(factors: FactorTurns, run: Ints, linked: Bools) -> None:
 
 
 @compiled
-def find_needs(factors: FactorTurns, chunk_of: Ints, owner: Ints, place: Ints, assigned: Assignment) -> None:
+def find_needs(turns: Turns, chunk_of: Ints, place: Ints, chunks: Chunks) -> None:
     """Fill in what chunks wait for: variables that share a factor with theirs and come before in the pass."""
-    # `chunk_of` is the chunk of every visit, `owner` the worker of every chunk, and `place` its place among his.
-    scope_ptr, scope, rank = factors
+    # `chunk_of` is the chunk of every visit, and `place` the place of every chunk among those of its worker.
+    onward, back = chunks.needs[0], chunks.needs[1]
+    scope_ptr, scope, rank = turns
     for a in range(len(scope_ptr) - 1):
         for k in range(scope_ptr[a], scope_ptr[a + 1]):
             for m in range(k + 1, scope_ptr[a + 1]):
                 s, t = rank[scope[k]], rank[scope[m]]
                 early, late = chunk_of[min(s, t)], chunk_of[max(s, t)]
-                w, v = owner[early], owner[late]
+                w, v = chunks.owner[early], chunks.owner[late]
                 if w != v:
-                    assigned.onward[late, w] = max(assigned.onward[late, w], place[early] + 1)
-                    left = assigned.ptr[v + 1] - assigned.ptr[v] - place[late]
-                    assigned.back[early, v] = max(assigned.back[early, v], left)
-                    assigned.tell_onward[early] = assigned.tell_back[late] = True
+                    onward[late, w] = max(onward[late, w], place[early] + 1)
+                    back[early, v] = max(back[early, v], chunks.ptr[v + 1] - chunks.ptr[v] - place[late])
+                    chunks.tell[0, early] = chunks.tell[1, late] = True
 
 
 @compiled
-def longest_wait(begin: Ints, owner: Ints, assigned: Assignment) -> int:
+def longest_wait(chunks: Chunks) -> int:
     """Visits, one after another, that a forward pass takes with these workers."""
-    free_at = np.zeros(len(assigned.ptr) - 1, dtype=np.int64)
+    owner, onward = chunks.owner, chunks.needs[0]
+    free_at = np.zeros(len(chunks.ptr) - 1, dtype=np.int64)
     done_at = np.zeros(len(owner) + 1, dtype=np.int64)
     for c in range(len(owner)):
         now = free_at[owner[c]]
         for w in range(len(free_at)):
-            if assigned.onward[c, w] > 0:
-                now = max(now, done_at[assigned.chunk[assigned.ptr[w] + assigned.onward[c, w] - 1]])
-        done_at[c] = free_at[owner[c]] = now + begin[c + 1] - begin[c]
+            if onward[c, w] > 0:
+                now = max(now, done_at[chunks.chunk[chunks.ptr[w] + onward[c, w] - 1]])
+        done_at[c] = free_at[owner[c]] = now + chunks.end[c] - chunks.begin[c]
     return int(free_at.max())
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import compiled, inlined
 from mapmrf.engines.messages.sweeps import (
-    LIMIT,
-    Assignment,
     Chunks,
     PassFigures,
     PassMessages,
     PassStopping,
     SequentialPasses,
-    begin_pass,
     chunk_at,
-    end_pass,
-    next_chunk,
-    report_chunk,
+    run_iterations,
+    run_worker,
 )
 from mapmrf.engines.messages.visit_order import PairLinks, VisitOrder, sort_links
 from mapmrf.kernels.max_marginals import weight_of
@@ -54,31 +50,32 @@ def _sizes(values: Floats) -> tuple[float, float]:
 
 class SpinPasses(SequentialPasses):
     layout = "spins"
+    model: SpinModel
+    messages: PassMessages
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         super().__init__(problem, order, stopping, 6 * problem.n_factors + problem.n_vars, np.int8)
         at = self.seq[:0]
         if self.workers is not None:
-            begin, at = self.workers.own_places(self.chunks)
+            begin, at = self.chunks.own_places()
             self.chunks = self.chunks._replace(begin=begin, end=begin + self.chunks.end - self.chunks.begin)
             self.seq = _placed(self.seq, at)
-        self.model = spin_model(problem, self.order, at)
-        self.constant, self.start = 0.0, self.model.constant
-        self.messages = PassMessages(np.zeros(problem.n_factors), self.labels, self.in_order)
-        self.kernels = (iterate_spins, spin_worker)
-        self.arguments = [(self.model, self.messages)] * self.n_workers
+        self.model, fields, self.start = spin_model(problem, self.order, at)
+        self.constant = 0.0
+        self.messages = PassMessages(np.zeros(problem.n_factors), fields, self.labels, self.in_order)
+        self.kernels, self.scratches = (iterate_spins, spin_worker), [None] * self.n_workers
 
     @property
     def n_messages(self) -> int:
-        return len(self.messages.d)
+        return len(self.messages.lam)
 
     def message_values(self) -> Floats:
-        numbers = np.empty_like(self.messages.d)
-        numbers[self.model.links.factor >> 1] = self.messages.d
+        numbers = np.empty_like(self.messages.lam)
+        numbers[self.model.links.factor >> 1] = self.messages.lam
         return numbers
 
     def load_messages(self, numbers: Floats) -> None:
-        self.messages.d[:] = numbers[self.model.links.factor >> 1]
+        self.messages.lam[:] = numbers[self.model.links.factor >> 1]
 
     def state_bounds(self) -> Floats:
         from mapmrf.engines.reduction.simplify import belief_bounds  # not loaded for a run of messages alone
@@ -89,8 +86,8 @@ class SpinPasses(SequentialPasses):
         return belief_bounds(self.problem, beliefs.ravel(), self.figures.bound)
 
 
-def spin_model(problem: Problem, order: VisitOrder, at: Ints) -> SpinModel:
-    """Convert the tables to couplings and fields, and sort the edges in both directions."""
+def spin_model(problem: Problem, order: VisitOrder, at: Ints) -> tuple[SpinModel, Floats, float]:
+    """Convert the tables to couplings, fields and a constant, and sort the edges in both directions."""
     # `at` are the positions of the visits in the model, in order; empty if they are 0, 1, 2, ...
     n, m, graph = problem.n_vars, problem.n_factors, problem.graph
     place = at[order.rank] if len(at) else order.rank
@@ -98,9 +95,9 @@ def spin_model(problem: Problem, order: VisitOrder, at: Ints) -> SpinModel:
     sort_links(problem.scope, order.rank, place, at, links)
     low, high = graph.theta_v.reshape(-1, 2)[order.seq].T / 2
     h, omega, keep = (_placed(values, at) for values in (high - low, order.omega, order.keep))
-    model = SpinModel(h, omega, keep, np.empty(m), links, float((low + high).sum()))
-    tables = lay_out_spins(problem.scope, place, graph.theta_t, problem.table_at, problem.weight, model)
-    return model._replace(constant=graph.constant + model.constant + tables)
+    model, unary = SpinModel(omega, keep, np.empty(m), links), float((low + high).sum())
+    tables = lay_out_spins(problem.scope, place, graph.theta_t, problem.table_at, problem.weight, model, h)
+    return model, h, graph.constant + unary + tables
 
 
 def _placed(values: Values, at: Ints) -> Values:
@@ -123,22 +120,22 @@ TINY = 1e-300  # taken off a sum before its sign is read, so that 0 counts as ne
 
 
 class SpinModel(NamedTuple):
-    """A binary pairwise model in fields and couplings, laid out along the visits."""
+    """The couplings of a binary pairwise model, laid out along the visits."""
 
-    # h, omega, keep: (n_vars,): fields; share of its belief that a variable gives to each later one, and what it keeps
-    # in a backward pass
-    h: Floats
+    # omega, keep: (n_vars,): share of its belief that a variable gives to each later one, and what it keeps in a
+    # backward pass
     omega: Floats
     keep: Floats
     coupling: Floats  # (n_edges,)
     links: PairLinks  # the edges, in both directions
-    constant: float  # what the tables hold besides
 
 
 @compiled
-def lay_out_spins(scope: Ints, place: Ints, theta_t: Floats, table_at: Ints, weight: Floats, model: SpinModel) -> float:
+def lay_out_spins(
+    scope: Ints, place: Ints, theta_t: Floats, table_at: Ints, weight: Floats, model: SpinModel, h: Floats
+) -> float:
     """Turn 2x2 tables into couplings and fields (added to `h`); return the constant."""
-    h, constant = model.h, 0.0
+    constant = 0.0
     for a in range(len(table_at)):
         s, t, at, w = place[scope[2 * a]], place[scope[2 * a + 1]], table_at[a], weight_of(weight, a)
         t00, t01, t10, t11 = w * theta_t[at], w * theta_t[at + 1], w * theta_t[at + 2], w * theta_t[at + 3]
@@ -157,9 +154,9 @@ def lay_out_spins(scope: Ints, place: Ints, theta_t: Floats, table_at: Ints, wei
 def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinModel, messages: PassMessages) -> float:
     """Pass messages to later variables; return the value of the labelling that is fixed on the way, if any."""
     # Each label is the best given those that are fixed already and the messages of the others.
-    h, omega, coupling = model.h, model.omega, model.coupling
+    h, omega, coupling = messages.theta, model.omega, model.coupling
     ptr, back_ptr, down, id = model.links.ptr, model.links.back_ptr, model.links.down, model.links.id
-    d, labels = messages.d, messages.labels
+    d, labels = messages.lam, messages.labels
     for s in range(np.uintp(begin), np.uintp(end)):
         field = h[s]
         first, last = np.uintp(ptr[s]), np.uintp(ptr[s + ONE])
@@ -191,9 +188,9 @@ def pass_backward(
     begin: int, end: int, decode: bool, bound: float, value: float, model: SpinModel, messages: PassMessages
 ) -> tuple[float, float]:
     """Pass messages to earlier variables; return the upper bound that they prove, and the value as `pass_forward`."""
-    h, keep, coupling = model.h, model.keep, model.coupling
+    h, keep, coupling = messages.theta, model.keep, model.coupling
     ptr, up, back_ptr, id = model.links.ptr, model.links.up, model.links.back_ptr, model.links.id
-    d, labels = messages.d, messages.labels
+    d, labels = messages.lam, messages.labels
     for v in range(np.uintp(end - begin)):
         s = np.uintp(end) - ONE - v
         field = h[s]
@@ -227,7 +224,9 @@ def pass_backward(
 
 
 @inlined
-def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages: PassMessages, chunks: Chunks) -> None:
+def visit_spins(
+    forward: bool, decode: bool, c: int, model: SpinModel, messages: PassMessages, scratch: None, chunks: Chunks
+) -> None:
     begin, end, bound, value = chunks.begin[c], chunks.end[c], chunks.bound[c], chunks.value[c]
     if forward:
         chunks.value[c] = pass_forward(begin, end, decode, value, model, messages)
@@ -236,48 +235,26 @@ def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages:
 
 
 @compiled
-def iterate_spins(
-    begin: int, end: int, decode_every: int, stopping: PassStopping, figures: PassFigures, model: SpinModel,
-    messages: PassMessages, chunks: Chunks,
-) -> tuple[int, int, PassFigures]:  # fmt: skip
-    """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
-    for n in range(begin, end):
-        decode = n % decode_every == 0
-        for half in range(2):
-            forward = half == 0
-            begin_pass(forward, chunks, model.constant)
-            for place in range(len(chunks.bound)):
-                visit_spins(forward, decode, chunk_at(forward, place, chunks), model, messages, chunks)
-            why, figures = end_pass(forward, decode, 0.0, figures, stopping, chunks, messages.labels, messages.best)
-        if why != LIMIT:
-            return n + 1 - begin, why, figures
-    return end - begin, LIMIT, figures
+def iterate_spins(*arguments: Any) -> tuple[int, int, PassFigures]:
+    return run_iterations(visit_spins, arguments)
 
 
 @compiled
-def spin_worker(
-    forward: bool, decode: bool, model: SpinModel, messages: PassMessages, assigned: Assignment, chunks: Chunks, w: int
-) -> bool:
-    """Visit the chunks of worker `w`; return False, for another call, after a long wait for others."""
-    while True:
-        c = next_chunk(forward, w, assigned, chunks)
-        if c < 0:
-            return c == -1
-        visit_spins(forward, decode, c, model, messages, chunks)
-        report_chunk(forward, c, w, assigned, chunks)
+def spin_worker(*arguments: Any) -> bool:
+    return run_worker(visit_spins, arguments)
 
 
 @compiled
 def spin_beliefs(model: SpinModel, messages: PassMessages, chunks: Chunks, beliefs: Floats) -> None:
     """Make an iteration, and keep half the difference between the two beliefs of every variable on the way back."""
-    links, d, n_chunks = model.links, messages.d, len(chunks.bound)
+    links, d, n_chunks = model.links, messages.lam, len(chunks.bound)
     for place in range(n_chunks):
         c = chunk_at(True, place, chunks)
         pass_forward(chunks.begin[c], chunks.end[c], False, 0.0, model, messages)
     for place in range(n_chunks):
         c = chunk_at(False, place, chunks)
         for s in range(chunks.end[c] - 1, chunks.begin[c] - 1, -1):
-            belief = model.h[s]
+            belief = messages.theta[s]
             for e in range(links.ptr[s], links.ptr[s + 1]):
                 belief += d[e]
             for k in range(links.back_ptr[s], links.back_ptr[s + 1]):

@@ -9,18 +9,14 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges, short
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.messages.sweeps import (
-    LIMIT,
-    Assignment,
+    MAX_TRANSPOSED,
     Chunks,
     PassFigures,
     PassMessages,
     PassStopping,
     SequentialPasses,
-    begin_pass,
-    chunk_at,
-    end_pass,
-    next_chunk,
-    report_chunk,
+    run_iterations,
+    run_worker,
 )
 from mapmrf.engines.messages.visit_order import PairLinks, VisitOrder, sort_links
 from mapmrf.kernels.max_marginals import weight_of
@@ -28,36 +24,35 @@ from mapmrf.kernels.pair_transforms import Envelope, PairForm, form_of, pair_for
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import LINEAR, NO_FORM, POTTS, PairForms
 
-MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed copies are made
-
 
 class LabelPasses(SequentialPasses):
     layout = "labels"
+    model: LabelModel
+    messages: PassMessages
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         n_states = int(problem.graph.card.max(initial=1))
         kind: type[np.integer[Any]] = np.int16 if n_states < 2**15 else np.int32
         super().__init__(problem, order, stopping, label_work(problem), kind)
-        self.constant, self.start = problem.graph.constant, 0.0
+        self.constant = problem.graph.constant
         self.model = label_model(problem, self.order)
         size = int(self.model.block[-1]) if len(self.model.block) else self.model.width * problem.n_factors
-        self.messages = PassMessages(np.zeros(size), self.labels, self.in_order)
-        rooms = [PairScratch.allocate(n_states) for _ in range(self.n_workers)]
-        self.kernels, self.room = (iterate_labels, label_worker), rooms[0]
-        self.arguments = [(self.model, self.messages, room) for room in rooms]
+        self.messages = PassMessages(np.zeros(size), problem.graph.theta_v, self.labels, self.in_order)
+        self.kernels = (iterate_labels, label_worker)
+        self.scratches = [PairScratch.allocate(n_states) for _ in range(self.n_workers)]
 
     @property
     def n_messages(self) -> int:
         """For every pair, as many as its larger variable has states."""
-        return len(self.messages.d)
+        return len(self.messages.lam)
 
     def message_values(self) -> Floats:
-        numbers = np.zeros_like(self.messages.d)
-        numbers[self._places()] = self.messages.d
+        numbers = np.zeros_like(self.messages.lam)
+        numbers[self._places()] = self.messages.lam
         return numbers
 
     def load_messages(self, numbers: Floats) -> None:
-        self.messages.d[:] = numbers[self._places()]
+        self.messages.lam[:] = numbers[self._places()]
 
     def _places(self) -> Ints:
         """Return the permutation of the messages' entries to the order of the factors."""
@@ -70,7 +65,7 @@ class LabelPasses(SequentialPasses):
         from mapmrf.engines.reduction.simplify import belief_bounds  # not loaded for a run of messages alone
 
         beliefs = np.empty(self.problem.n_states)
-        label_beliefs(self.model, self.messages, self.room, beliefs)
+        label_beliefs(self.model, self.messages, self.scratches[0], beliefs)
         return belief_bounds(self.problem, beliefs, self.figures.bound)
 
 
@@ -101,7 +96,6 @@ def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
         turn_tables(graph.table_of, graph.table_ptr, graph.card[graph.scope[1::2]], graph.theta_t, turned)
         turned = graph.theta_t if np.array_equal(turned, graph.theta_t) else turned
     return LabelModel(
-        theta_v=graph.theta_v,
         theta_at=graph.var_ptr[order.seq].astype(dtype),
         card=graph.card[order.seq].astype(dtype),
         omega=order.omega,
@@ -109,7 +103,6 @@ def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
         width=widths[0] if len(widths) == 1 else 0,
         block=block,
         tables=PairTables(graph.theta_t, frozen(short(problem.table_at)), problem.weight, frozen(turned), forms),
-        constant=graph.constant,
     )
 
 
@@ -119,8 +112,7 @@ def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
 
 
 class LabelModel(NamedTuple):
-    theta_v: Floats  # the unary potentials, as in the graph
-    # theta_at, card: (n_vars,): where the block of each visited variable starts in it, and its states
+    # theta_at, card: (n_vars,): where the block of each visited variable starts in `theta`, and its states
     theta_at: Ints
     card: Ints
     omega: Floats  # (n_vars,): share of its belief that a variable gives to each pair that comes next
@@ -129,7 +121,6 @@ class LabelModel(NamedTuple):
     width: int
     block: Ints
     tables: PairTables
-    constant: float
 
 
 @inlined
@@ -174,16 +165,16 @@ def choose_label(forward: bool, s: Place, model: LabelModel, labels: Ints, score
 
 
 @bare
-def add_values(forward: bool, begin: int, end: int, value: float, model: LabelModel, labels: Ints) -> float:
+def add_values(forward: bool, begin: int, end: int, value: float, model: LabelModel, messages: PassMessages) -> float:
     """Add what the labels of some variables are worth, by themselves and together with those fixed before."""
-    links, tables = model.links, model.tables
+    links, tables, labels = model.links, model.tables, messages.labels
     begins = links.back_ptr if forward else links.ptr
     others = links.down if forward else links.up
     flip = np.uintp(0) if forward else ONE
     for v in range(np.uintp(begin), np.uintp(end)):
         s = v if forward else np.uintp(begin) + np.uintp(end) - ONE - v
         own, n_own = np.uintp(labels[s]), np.uintp(model.card[s])
-        value += model.theta_v[np.uintp(model.theta_at[s]) + own]
+        value += messages.theta[np.uintp(model.theta_at[s]) + own]
         for i in range(np.uintp(begins[s]), np.uintp(begins[s + ONE])):
             code, u = np.uintp(links.factor[links.id[i] if forward else i]) ^ flip, np.uintp(others[i])
             value += entry(code, np.uintp(labels[u]), own, tables, n_own, np.uintp(model.card[u]))
@@ -197,14 +188,14 @@ def visit_labels(
 ) -> float:  # fmt: skip
     """Visit some variables one after another and fix their labels; return the bound with what they add to it."""
     # It is -inf if a variable has no possible state.
-    links, d, belief, score = model.links, messages.d, room.belief, room.score
+    links, d, belief, score = model.links, messages.lam, room.belief, room.score
     ptr, back_ptr, id = links.ptr, links.back_ptr, links.id
     flip = np.uintp(0) if forward else ONE
     for v in range(np.uintp(begin), np.uintp(end)):
         s = v if forward else np.uintp(begin) + np.uintp(end) - ONE - v
         n, at, omega = np.uintp(model.card[s]), np.uintp(model.theta_at[s]), model.omega[s]
         for k in range(n):
-            belief[k] = model.theta_v[at + k]
+            belief[k] = messages.theta[at + k]
         low, high = np.uintp(ptr[s]), np.uintp(ptr[s + ONE])
         back_low, back_high = np.uintp(back_ptr[s]), np.uintp(back_ptr[s + ONE])
         first, last = (low, high) if forward else (back_low, back_high)
@@ -238,41 +229,17 @@ def visit_chunk(
     begin, end = chunks.begin[c], chunks.end[c]
     chunks.bound[c] = visit_labels(forward, decode, begin, end, chunks.bound[c], model, messages, room)
     if decode:
-        chunks.value[c] = add_values(forward, begin, end, chunks.value[c], model, messages.labels)
+        chunks.value[c] = add_values(forward, begin, end, chunks.value[c], model, messages)
 
 
 @compiled
-def iterate_labels(
-    begin: int, end: int, decode_every: int, stopping: PassStopping, figures: PassFigures, model: LabelModel,
-    messages: PassMessages, room: PairScratch, chunks: Chunks,
-) -> tuple[int, int, PassFigures]:  # fmt: skip
-    """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
-    constant, labels = model.constant, messages.labels
-    for n in range(begin, end):
-        decode = n % decode_every == 0
-        for half in range(2):
-            forward = half == 0
-            begin_pass(forward, chunks, 0.0)
-            for place in range(len(chunks.bound)):
-                visit_chunk(forward, decode, chunk_at(forward, place, chunks), model, messages, room, chunks)
-            why, figures = end_pass(forward, decode, constant, figures, stopping, chunks, labels, messages.best)
-        if why != LIMIT:
-            return n + 1 - begin, why, figures
-    return end - begin, LIMIT, figures
+def iterate_labels(*arguments: Any) -> tuple[int, int, PassFigures]:
+    return run_iterations(visit_chunk, arguments)
 
 
 @compiled
-def label_worker(
-    forward: bool, decode: bool, model: LabelModel, messages: PassMessages, room: PairScratch, assigned: Assignment,
-    chunks: Chunks, w: int,
-) -> bool:  # fmt: skip
-    """Visit the chunks of worker `w`; return False, for another call, after a long wait for others."""
-    while True:
-        c = next_chunk(forward, w, assigned, chunks)
-        if c < 0:
-            return c == -1
-        visit_chunk(forward, decode, c, model, messages, room, chunks)
-        report_chunk(forward, c, w, assigned, chunks)
+def label_worker(*arguments: Any) -> bool:
+    return run_worker(visit_chunk, arguments)
 
 
 @compiled

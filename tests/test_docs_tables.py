@@ -70,6 +70,7 @@ def test_check_names_the_pages_that_are_out_of_date(tmp_path, monkeypatch, capsy
     page.write_text("# Page\n\n<!-- table: formats -->\n\n| old |\n\n<!-- end -->\n\nMore.\n")
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     monkeypatch.setattr(tables, "PAGES", [page])
+    monkeypatch.setattr(tables, "STUBS", tmp_path / "names.pyi")
     monkeypatch.setattr("sys.argv", ["tables.py", "--check"])
     assert tables.main() == 1
     assert "| old |" in page.read_text()

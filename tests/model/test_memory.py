@@ -243,7 +243,7 @@ def test_a_kernel_that_cannot_allocate_raises_a_memory_error() -> None:
 
 @pytest.mark.skipif(not LINUX, reason="resident memory is read from /proc")
 def test_a_run_that_outgrows_the_limit_ends_with_its_best_labelling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.run.solve.MemoryWatch", lambda most: MemoryWatch(-1.0))
+    monkeypatch.setattr("mapmrf.run.clock.MemoryWatch", lambda most: MemoryWatch(-1.0))
     result = mapmrf.solve(GRID, Hungry(fails_in=99))
     assert result.status is Status.MEMORY_LIMIT
     assert result.iterations == 1

@@ -376,14 +376,15 @@ def _versions() -> bytes:
 
 
 def _hash(place: Place) -> str:
-    """Hash the definitions that a name refers to, directly or indirectly."""
+    """Hash a definition, and those that it refers to, directly or indirectly."""
     found, waiting = {place}, [place]
     while waiting:
         path, name = waiting.pop()
         new = _parse(path).references(name) - found
         found |= new
         waiting += new
-    lines = sorted(_parse(path).text(name) for path, name in found)
+    # First the definition itself: those that refer to each other refer to the same ones.
+    lines = [_parse(path).text(name) for path, name in (place, *sorted(found))]
     return hashlib.sha256(_versions() + "\n".join(lines).encode()).hexdigest()
 
 

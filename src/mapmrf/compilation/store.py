@@ -376,14 +376,13 @@ def _versions() -> bytes:
 
 
 def _hash(place: Place) -> str:
-    """Hash a definition, and those that it refers to, directly or indirectly."""
+    """Hash a definition, then all that it refers to, which are the same for two that refer to each other."""
     found, waiting = {place}, [place]
     while waiting:
         path, name = waiting.pop()
         new = _parse(path).references(name) - found
         found |= new
         waiting += new
-    # First the definition itself: those that refer to each other refer to the same ones.
     lines = [_parse(path).text(name) for path, name in (place, *sorted(found))]
     return hashlib.sha256(_versions() + "\n".join(lines).encode()).hexdigest()
 

@@ -52,8 +52,9 @@ class ConstraintKind(IntEnum):
 
 
 LINEAR = int(ConstraintKind.LINEAR)
-WITHIN, PARITY, OUTPUT = 0, 1, 2
-"""Conditions on a sum: it is within limits, has the parity `least`, or is positive iff the last indicator is 1."""
+WITHIN, PARITY, OUTPUT, DIFFERENT = 0, 1, 2, 3
+"""Conditions: a sum is within limits, has the parity `least`, or is positive iff the last indicator is 1; or no two
+variables have the same state. The engines know no kinds but these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,8 +305,10 @@ class Sum(NamedTuple):
 class KindInterface(ABC):
     """A kind of constraint; `one` is a list with one constraint, `c` the index of one in a list.
 
-    A kind that says nothing of sums sets `by_automaton`: all methods but those that declare `native_automata` get its
-    constraints as tables, and it needs no more than `violated`, `condition` and `automaton`.
+    A kind is a condition on its indicators (`limits`), which all engines know: propagation, prices, projections, local
+    search and integer programs read it, and `sums`. A kind that is no such condition sets `by_automaton`: all methods
+    but those that declare `native_automata` get its constraints as tables. Either way it says what is `violated`, what
+    observed variables leave (`condition`), and its `automaton`.
     """
 
     by_automaton: ClassVar[bool] = False
@@ -336,6 +339,10 @@ class KindInterface(ABC):
         """Return bounds on its value over all labellings."""
         return -float(constraints.penalty[c]), 0.0
 
+    def lacks_states(self, constraints: Constraints, c: int, var_ptr: Ints, possible: Bools) -> bool:
+        """Return whether the possible states (n_states,) are too few for it, if none of its sums alone shows that."""
+        return False
+
     @abstractmethod
     def condition(self, one: Constraints, seen: Bools, true: Bools) -> Constraints:
         """Return the constraint on the variables that are not observed, given which indicators are seen, and 1."""
@@ -349,6 +356,7 @@ class KindInterface(ABC):
         return None
 
     def sums(self, constraints: Constraints, c: int, card: Ints) -> Iterator[Sum]:
+        """Return what it says of sums: that of its `limits`, unless those are no condition on one sum."""
         if self.by_automaton:
             return
         mine = constraints.span(c)
@@ -356,7 +364,7 @@ class KindInterface(ABC):
         yield Sum(*self.limits(constraints, c), *found)
 
     def limits(self, constraints: Constraints, c: int) -> tuple[int, float, float]:
-        """Return the condition on the sum of all indicators, and its limits."""
+        """Return the condition on all indicators, and the limits of their sum."""
         raise NotImplementedError
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints, ranges
 from mapmrf.constraints.as_tables import Automaton, check_moves
-from mapmrf.constraints.flat import WITHIN, Constraints, KindInterface, Sum
+from mapmrf.constraints.flat import DIFFERENT, WITHIN, Constraints, KindInterface, Sum
 
 
 class AllDifferent(KindInterface):
@@ -30,6 +30,13 @@ class AllDifferent(KindInterface):
     def interval(self, constraints: Constraints, c: int, card: Ints) -> tuple[float, float]:
         scope, worst = constraints.var[constraints.span(c)], -float(constraints.penalty[c])
         return worst, worst if len(scope) > card[scope].max() else 0.0
+
+    def lacks_states(self, constraints: Constraints, c: int, var_ptr: Ints, possible: Bools) -> bool:
+        scope = constraints.var[constraints.span(c)]
+        card = var_ptr[scope + 1] - var_ptr[scope]
+        at = ranges(var_ptr[scope], card)
+        state = at - np.repeat(var_ptr[scope], card)
+        return bool(len(scope) > len(np.unique(state[possible[at]])))
 
     def condition(self, one: Constraints, seen: Bools, true: Bools) -> Constraints:
         """Return itself: it keeps its observed variables as long as there is an unobserved one."""
@@ -56,6 +63,9 @@ class AllDifferent(KindInterface):
     def unequal_pairs(self, constraints: Constraints, c: int) -> Iterator[tuple[int, int]]:
         scope = sorted(constraints.var[constraints.span(c)].tolist())
         return itertools.combinations(scope, 2)
+
+    def limits(self, constraints: Constraints, c: int) -> tuple[int, float, float]:
+        return DIFFERENT, -math.inf, math.inf
 
     def sums(self, constraints: Constraints, c: int, card: Ints) -> Iterator[Sum]:
         """Count the variables that have each state: at most one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -12,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
-from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets
+from mapmrf.constraints.flat import OUTPUT, PARITY, WITHIN, Constraints, Sum
 from mapmrf.model.graph import FactorGraph
 
 
@@ -28,8 +29,8 @@ class CountingKind(IntEnum):
 class CountingModel:
     """The constraints of a graph as factors for ADMM and message passing.
 
-    All labellings have the same value as under the constraints, except for ALL_DIFFERENT with a penalty: there it is an
-    upper bound, since every state that is used twice only costs its share.
+    All labellings have the same value as under the constraints, except for constraints of several sums with a penalty,
+    such as ALL_DIFFERENT: there it is an upper bound, since every sum that is violated only costs its share.
     """
 
     factors: CountingFactors  # the layout used by the kernels
@@ -43,7 +44,7 @@ class CountingModel:
         """Convert the constraints of a graph, with a simplex on some variables; states of value -inf are left out."""
         allowed = _Allowed.of(graph)
         if graph not in _known:  # a method checks feasibility before it builds the layout
-            _known[graph] = list(_pieces(graph.constraints, allowed))
+            _known[graph] = [] if graph.constraints is None else list(_pieces(graph.constraints, allowed))
         constant = 0.0 - sum(piece.cost for piece in _known[graph])
         pieces = [piece for piece in _known[graph] if piece.n_items]
         for i in simplexes:  # one state of the variable is on
@@ -169,24 +170,26 @@ def _sizes(starts: Ints, end: int) -> Ints:
 _known: WeakKeyDictionary[FactorGraph, list[_Piece]] = WeakKeyDictionary()
 
 
-def _pieces(constraints: Constraints | None, allowed: _Allowed) -> Iterator[_Piece]:
-    for c in range(0 if constraints is None else len(constraints)):
-        assert constraints is not None
-        mine = slice(int(constraints.ptr[c]), int(constraints.ptr[c + 1]))
-        var, state, weight = constraints.var[mine], constraints.state[mine], constraints.weight[mine]
-        kind, penalty = constraints.kind[c], float(constraints.penalty[c])
-        if penalty == 0.0:
+def _pieces(constraints: Constraints, allowed: _Allowed) -> Iterator[_Piece]:
+    for c in np.flatnonzero(constraints.penalty).tolist():
+        kind, penalty = constraints.kind_of(c), float(constraints.penalty[c])
+        if kind.lacks_states(constraints, c, allowed.at, allowed.mask):
+            yield replace(_NO_ITEMS, cost=penalty)
             continue
-        if kind == ConstraintKind.ALL_DIFFERENT:
-            yield from _all_different(var, allowed, penalty)
-        elif kind == ConstraintKind.XOR:
-            yield _parity(_Items.of(var, state, weight, allowed), int(constraints.lower[c]), penalty)
-        elif kind == ConstraintKind.OR:
-            output = int(var[-1]), int(state[-1])
-            yield from _or(_Items.of(var[:-1], state[:-1], weight[:-1], allowed), output, penalty)
-        else:
-            limits = float(constraints.least[c]), float(constraints.most[c])
-            yield from _linear(_Items.of(var, state, weight, allowed), limits, penalty)
+        parts = [list(_of_sum(each, penalty, allowed)) for each in kind.sums(constraints, c, np.diff(allowed.at))]
+        n_open = max(1, sum(map(bool, parts)))  # sums that can be violated share the penalty
+        for piece in itertools.chain(*parts):
+            yield piece if n_open == 1 else replace(piece, penalty=piece.penalty / n_open, cost=piece.cost / n_open)
+
+
+def _of_sum(each: Sum, penalty: float, allowed: _Allowed) -> Iterator[_Piece]:
+    n = len(each.var) - (each.condition == OUTPUT)
+    items = _Items.of(each.var[:n], each.state[:n], each.weight[:n], allowed)
+    if each.condition == WITHIN:
+        return _linear(items, (each.least, each.most), penalty)
+    if each.condition == PARITY:
+        return _parity(items, int(each.least), penalty)
+    return _or(items, (int(each.var[n]), int(each.state[n])), penalty)
 
 
 def _linear(items: _Items, limits: tuple[float, float], penalty: float) -> Iterator[_Piece]:
@@ -216,14 +219,15 @@ def _priced(items: _Items, upper: float, penalty: float) -> _Piece:
     return row if same.all() else replace(row, group=np.arange(row.n_items))
 
 
-def _parity(items: _Items, parity: int, penalty: float) -> _Piece:
+def _parity(items: _Items, parity: int, penalty: float) -> Iterator[_Piece]:
     """Create a parity of groups; groups with an item that is always on only change the required parity."""
     complete = items.complete
     parity = (parity + int(complete.sum())) % 2
     items = items.kept(~np.repeat(complete, _sizes(items.starts, len(items.var))))
-    if len(items.var) == 0:
-        return replace(_NO_ITEMS, cost=penalty if parity else 0.0)
-    return items.piece(CountingKind.PARITY, float(parity), math.inf, penalty)
+    if len(items.var):
+        yield items.piece(CountingKind.PARITY, float(parity), math.inf, penalty)
+    elif parity:
+        yield replace(_NO_ITEMS, cost=penalty)
 
 
 def _or(inputs: _Items, output: tuple[int, int], penalty: float) -> Iterator[_Piece]:
@@ -242,24 +246,6 @@ def _or(inputs: _Items, output: tuple[int, int], penalty: float) -> Iterator[_Pi
         yield _Piece(CountingKind.FAN, var, state, np.ones(len(var)), group, penalty=penalty)
         weight = np.append(np.ones(len(inputs.var)), -1.0)
         yield from _linear(_Items.of(var, state, weight, allowed), (0.0, math.inf), penalty)
-
-
-def _all_different(var: Ints, allowed: _Allowed, penalty: float) -> Iterator[_Piece]:
-    """Convert ALL_DIFFERENT: at most one variable per state; a penalty is shared among the states."""
-    card = np.diff(allowed.at)[var]
-    owner = np.repeat(var, card)
-    state = ranges(np.zeros(len(var), dtype=np.int64), card)
-    possible = allowed.mask[allowed.at[owner] + state]
-    owner, state = owner[possible], state[possible]
-    users = np.bincount(state)
-    if len(var) > np.count_nonzero(users):
-        yield replace(_NO_ITEMS, cost=penalty)
-        return
-    crowded = np.flatnonzero(users > 1)
-    share = penalty / max(1, len(crowded))
-    for k in crowded:
-        mine = owner[state == k]
-        yield from _linear(_Items.of(mine, np.full(len(mine), k), np.ones(len(mine)), allowed), (-math.inf, 1.0), share)
 
 
 def _arrays(pieces: list[_Piece]) -> CountingFactors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mapmrf.arrays import Ints
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.constraints.flat import ConstraintKind
+from mapmrf.constraints.flat import DIFFERENT, OUTPUT, PARITY, WITHIN
 from mapmrf.engines.soft_consistency.network import (
     FORBIDDEN,
     SoftNetwork,
@@ -29,11 +29,11 @@ def apply_constraint(soft: SoftNetwork, c: int) -> None:
     tally.culprit = -1 - c
     tally.work += constraint.end - constraint.first
     binding = now.cell[tally.n_vars] + constraint.penalty >= tally.upper
-    if constraint.kind == ConstraintKind.LINEAR:
+    if constraint.condition == WITHIN:
         known = _apply_sum(soft, c)
-    elif constraint.kind == ConstraintKind.XOR:
+    elif constraint.condition == PARITY:
         known = _apply_parity(soft, c, binding)
-    elif constraint.kind == ConstraintKind.OR:
+    elif constraint.condition == OUTPUT:
         known = _apply_output(soft, c, binding)
     else:
         known = _apply_difference(soft, c, binding)
@@ -44,10 +44,10 @@ def apply_constraint(soft: SoftNetwork, c: int) -> None:
         return
     paid = constraint.penalty if known == FAILS else 0
     write(soft, constraint.at, 1)  # it has no further effect: its prices are taken back
-    if constraint.kind == ConstraintKind.LINEAR and now.cell[constraint.at + 1] != 0:
+    if constraint.condition == WITHIN and now.cell[constraint.at + 1] != 0:
         change_price(soft, c, 0, paid)
     else:
-        if constraint.kind == ConstraintKind.ALL_DIFFERENT and constraint.n_prices > 0:  # those of unused states
+        if constraint.condition == DIFFERENT and constraint.n_prices > 0:  # those of unused states
             for k in range(constraint.n_prices):
                 paid += now.cell[constraint.at + 1 + k]
             for m in range(constraint.first, constraint.end):
@@ -58,7 +58,7 @@ def apply_constraint(soft: SoftNetwork, c: int) -> None:
 
 @bare
 def _apply_sum(soft: SoftNetwork, c: int) -> int:
-    """Propagate LINEAR: the sum lies between its minimum and maximum."""
+    """Propagate WITHIN: the sum lies between its minimum and maximum."""
     net, now, constraints = soft.net, soft.now, soft.constraints
     constraint = constraints.records[c]
     low, high, total, fixed = 0, 0, 0.0, True
@@ -110,7 +110,7 @@ def _keep_between(soft: SoftNetwork, m: int, least: int, most: int) -> None:
 
 @bare
 def _apply_parity(soft: SoftNetwork, c: int, binding: bool) -> int:
-    """Propagate XOR: all but one variable determine the parity of the last."""
+    """Propagate PARITY: all but one variable determine the parity of the last."""
     constraint = soft.constraints.records[c]
     parity, n_free, last = 0, 0, -1
     for m in range(constraint.first, constraint.end):
@@ -129,7 +129,7 @@ def _apply_parity(soft: SoftNetwork, c: int, binding: bool) -> int:
 
 @bare
 def _apply_output(soft: SoftNetwork, c: int, binding: bool) -> int:
-    """Propagate OR: the output is 1 iff an input is; the last link has the output, and may have inputs as well."""
+    """Propagate OUTPUT: the output is 1 iff an input is; the last link has the output, and may have inputs as well."""
     net, now, constraints = soft.net, soft.now, soft.constraints
     constraint = constraints.records[c]
     can, must = 0, 0
@@ -167,28 +167,27 @@ def _apply_output(soft: SoftNetwork, c: int, binding: bool) -> int:
 
 @bare
 def _apply_difference(soft: SoftNetwork, c: int, binding: bool) -> int:
-    """Propagate ALL_DIFFERENT: assigned states are taken; too few states are a violation."""
+    """Propagate DIFFERENT: assigned states are taken; too few states are a violation."""
     net, now, constraints = soft.net, soft.now, soft.constraints
-    constraint, room = constraints.records[c], constraints.room
-    n_states = net_states(soft, c)
+    constraint, matching = constraints.records[c], constraints.matching
     n_links, fixed = constraint.end - constraint.first, True
-    for u in range(n_states):
-        room.takers[u], room.owner[u] = 0, -1
+    for u in range(constraint.most):
+        matching[u].takers, matching[u].owner = 0, -1
     for m in range(constraint.first, constraint.end):
         i = constraints.links[m].variable
         begin = net.variables[i].at
         for k in range(now.cell[i]):
-            room.takers[now.domain[begin + k]] += 1
+            matching[now.domain[begin + k]].takers += 1
         fixed = fixed and now.cell[i] == 1
         if now.cell[i] == 1:
-            if room.owner[now.domain[begin]] >= 0:
+            if matching[now.domain[begin]].owner >= 0:
                 return FAILS
-            room.owner[now.domain[begin]] = m
+            matching[now.domain[begin]].owner = m
     if fixed:
         return HOLDS
     n_used = 0
-    for u in range(n_states):
-        n_used += room.takers[u] > 0
+    for u in range(constraint.most):
+        n_used += matching[u].takers > 0
     if n_used < n_links:
         return FAILS
     if binding:
@@ -197,27 +196,19 @@ def _apply_difference(soft: SoftNetwork, c: int, binding: bool) -> int:
             begin = net.variables[i].at
             for k in range(now.cell[i] - 1, -1, -1):
                 u = now.domain[begin + k]
-                if soft.tally.failed == 0 and room.owner[u] >= 0 and room.owner[u] != m:
+                if soft.tally.failed == 0 and matching[u].owner >= 0 and matching[u].owner != m:
                     remove(soft, i, u)
         for m in range(constraint.first, constraint.end if n_used == n_links else constraint.first):
             i, single = constraints.links[m].variable, -1  # a state that only one variable can take is assigned to it
             begin = net.variables[i].at
             for k in range(now.cell[i]):
-                if room.takers[now.domain[begin + k]] == 1:
+                if matching[now.domain[begin + k]].takers == 1:
                     single = now.domain[begin + k]
             for k in range(now.cell[i] - 1 if single >= 0 else -1, -1, -1):
                 u = now.domain[begin + k]
                 if soft.tally.failed == 0 and u != single:
                     remove(soft, i, u)
     return OPEN
-
-
-@bare
-def net_states(soft: SoftNetwork, c: int) -> int:
-    most, constraint = 0, soft.constraints.records[c]
-    for m in range(constraint.first, constraint.end):
-        most = max(most, soft.net.variables[soft.constraints.links[m].variable].card)
-    return most
 
 
 @bare
@@ -228,12 +219,12 @@ def constraint_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
     for m in range(constraint.first, constraint.end):
         at = constraints.links[m].gains + labels[constraints.links[m].variable]
         total, weighted = total + constraints.gains[at], weighted + constraints.weights[at]
-    price = soft.now.cell[constraint.at + 1] if constraint.kind == ConstraintKind.LINEAR else 0
-    if constraint.kind == ConstraintKind.LINEAR:
+    price = soft.now.cell[constraint.at + 1] if constraint.condition == WITHIN else 0
+    if constraint.condition == WITHIN:
         holds = constraint.smallest <= weighted <= constraint.largest
-    elif constraint.kind == ConstraintKind.XOR:
+    elif constraint.condition == PARITY:
         holds = total % 2 == constraint.least
-    elif constraint.kind == ConstraintKind.OR:
+    elif constraint.condition == OUTPUT:
         last = constraints.links[constraint.end - 1]
         output = constraints.gains[last.gains + labels[last.variable]] == 2
         holds = (total - 2 * output > 0) == output
@@ -247,18 +238,18 @@ def constraint_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
 
 @bare
 def _difference_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
-    """Return the current cost of labels in ALL_DIFFERENT."""
-    constraints, constraint, room = soft.constraints, soft.constraints.records[c], soft.constraints.room
-    left, count = 0, room.takers
-    for u in range(net_states(soft, c)):
-        count[u] = 0
+    """Return the current cost of labels in DIFFERENT."""
+    constraints, constraint, matching = soft.constraints, soft.constraints.records[c], soft.constraints.matching
+    left = 0
+    for u in range(constraint.most):
+        matching[u].takers = 0
     for k in range(constraint.n_prices):
         left += soft.now.cell[constraint.at + 1 + k]
     for m in range(constraint.first, constraint.end):
         u = labels[constraints.links[m].variable]
-        if count[u] > 0:
+        if matching[u].takers > 0:
             return int(constraint.penalty)
-        count[u] = 1
+        matching[u].takers = 1
         if u < constraint.n_prices:
             left -= soft.now.cell[constraint.at + 1 + u]
     return int(left)
@@ -266,7 +257,7 @@ def _difference_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
 
 # Prices: unary costs move into the lower bound by what every labelling that satisfies a constraint must pay. The price
 # of a sum is the Lagrange multiplier of its limit, found by bisection, as the bound is concave in it. The prices of
-# ALL_DIFFERENT are the duals of an assignment problem, by shortest augmenting paths.
+# DIFFERENT are the duals of an assignment problem, by shortest augmenting paths.
 
 ASKS = 64  # maximum number of bisection and doubling steps for a price
 
@@ -278,7 +269,7 @@ def price_constraint(soft: SoftNetwork, c: int) -> None:
     if now.cell[constraint.at] == 1 or constraint.n_prices == 0:
         return
     tally.culprit = -1 - c
-    if constraint.kind == ConstraintKind.LINEAR:
+    if constraint.condition == WITHIN:
         price = now.cell[constraint.at + 1]
         for direction in (1, -1):
             better = _better_price(soft, c, direction)
@@ -364,18 +355,18 @@ def _bound_at(soft: SoftNetwork, c: int, price: int, direction: int) -> tuple[in
 
 @bare
 def _assign_states(soft: SoftNetwork, c: int) -> None:
-    """Price hard ALL_DIFFERENT by the minimum-cost assignment; fail if there is none."""
-    now, tally, constraint, room = soft.now, soft.tally, soft.constraints.records[c], soft.constraints.room
+    """Price a hard DIFFERENT by the minimum-cost assignment; fail if there is none."""
+    now, tally, constraint, matching = soft.now, soft.tally, soft.constraints.records[c], soft.constraints.matching
     n_states = constraint.n_prices
     for u in range(n_states + 1):
-        room.owner[u], room.price[u] = -1, 0
+        matching[u].owner, matching[u].price = -1, 0
     for m in range(constraint.first, constraint.end):
         if not _augment(soft, c, m):
             tally.failed = 1
             return
     rise = 0
     for u in range(n_states):
-        rise += now.cell[constraint.at + 1 + u] - room.price[u]
+        rise += now.cell[constraint.at + 1 + u] - matching[u].price
     for m in range(constraint.first, constraint.end):
         rise += _reduce(soft, c, m, 0, False)
     if rise < tally.least_gain:
@@ -383,7 +374,7 @@ def _assign_states(soft: SoftNetwork, c: int) -> None:
     for m in range(constraint.first, constraint.end):
         _reduce(soft, c, m, 0, True)
     for u in range(n_states):
-        write(soft, constraint.at + 1 + u, room.price[u])
+        write(soft, constraint.at + 1 + u, matching[u].price)
     raise_lower(soft, rise)
 
 
@@ -395,37 +386,37 @@ def _augment(soft: SoftNetwork, c: int, m: int) -> bool:
     state stands for the new variable.
     """
     net, now, constraints = soft.net, soft.now, soft.constraints
-    constraint, room = constraints.records[c], constraints.room
+    constraint, matching = constraints.records[c], constraints.matching
     end = constraint.n_prices
     for u in range(end + 1):
-        room.least[u], room.takers[u] = FORBIDDEN, 0
-    room.owner[end], reached, far = m, end, 0
-    while room.owner[reached] >= 0:
-        room.takers[reached] = 1
-        i = constraints.links[room.owner[reached]].variable
+        matching[u].least, matching[u].takers = FORBIDDEN, 0
+    matching[end].owner, reached, far = m, end, 0
+    while matching[reached].owner >= 0:
+        matching[reached].takers = 1
+        i = constraints.links[matching[reached].owner].variable
         begin = net.variables[i].at
         base = 0
         if reached != end:
-            base = now.cell[begin + reached] - now.cell[constraint.at + 1 + reached] + room.price[reached]
+            base = now.cell[begin + reached] - now.cell[constraint.at + 1 + reached] + matching[reached].price
         for k in range(now.cell[i]):
             u = now.domain[begin + k]
-            if room.takers[u] == 0:
-                cost = far + now.cell[begin + u] - now.cell[constraint.at + 1 + u] + room.price[u] - base
-                if cost < room.least[u]:
-                    room.least[u], room.back[u] = cost, reached
+            if matching[u].takers == 0:
+                cost = far + now.cell[begin + u] - now.cell[constraint.at + 1 + u] + matching[u].price - base
+                if cost < matching[u].least:
+                    matching[u].least, matching[u].back = cost, reached
         soft.tally.work += end
         reached, far = -1, FORBIDDEN
         for u in range(end):
-            if room.takers[u] == 0 and room.least[u] < far:
-                reached, far = u, room.least[u]
+            if matching[u].takers == 0 and matching[u].least < far:
+                reached, far = u, matching[u].least
         if reached < 0:
             return False
     for u in range(end):
-        if room.takers[u] == 1:
-            room.price[u] += far - room.least[u]
+        if matching[u].takers == 1:
+            matching[u].price += far - matching[u].least
     while reached != end:
-        before = room.back[reached]
-        room.owner[reached] = room.owner[before]
+        before = matching[reached].back
+        matching[reached].owner = matching[before].owner
         reached = before
     return True
 
@@ -435,9 +426,9 @@ def _priced(soft: SoftNetwork, c: int, m: int, u: int, change: int) -> int:
     """Return the cost of a state of a link at new prices: of a sum changed by `change`, or those of an assignment."""
     constraints, constraint, cell = soft.constraints, soft.constraints.records[c], soft.now.cell
     cost = cell[soft.net.variables[constraints.links[m].variable].at + u]
-    if constraint.kind == ConstraintKind.LINEAR:
+    if constraint.condition == WITHIN:
         return int(cost + change * constraints.gains[constraints.links[m].gains + u])
-    return int(cost + constraints.room.price[u] - cell[constraint.at + 1 + u])
+    return int(cost + constraints.matching[u].price - cell[constraint.at + 1 + u])
 
 
 @bare

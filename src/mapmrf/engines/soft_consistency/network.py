@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, Records, blank, blanks, offsets, segment_max
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints
+from mapmrf.constraints.flat import DIFFERENT, EVERY_STATE, OUTPUT, PARITY, WITHIN, Constraints
 from mapmrf.engines.program.toulbar2_process import WholeCosts
 from mapmrf.kernels.heaps_and_forests import pop, push
 from mapmrf.model.problem import Problem
@@ -17,7 +17,7 @@ from mapmrf.model.problem import Problem
 LARGEST_SUM = 1 << 31  # sums of weights are integers up to this; others are scaled to it
 LARGEST_COST = 1 << 60  # maximum of a price times a sum
 MOST_ASSIGNED = 1_000_000
-"""Maximum number of variables squared times states for which ALL_DIFFERENT has prices: a millisecond."""
+"""Maximum number of variables squared times states for which DIFFERENT has prices: a millisecond."""
 LEAST_UNIT = 1 << 10  # common divisors of all costs below this are not used
 
 
@@ -34,12 +34,12 @@ class ModelNetwork:
     def of(cls, problem: Problem) -> ModelNetwork:
         costs = WholeCosts.of(problem)
         first_cell = problem.n_vars + 1 + problem.n_states + problem.n_edge_states
-        builder = ConstraintBuilder(problem, costs, first_cell)
-        constraints, constraint_ptr = builder.layout()
-        net, now = _network(problem, costs, constraint_ptr), _state(problem, costs, builder.n_cells)
+        constraints, constraint_ptr, n_cells = _constraint_network(problem, costs, first_cell)
+        net, now = _network(problem, costs, constraint_ptr), _state(problem, costs, n_cells)
         widest, most = int(np.diff(problem.scope_ptr).max(initial=1)), int(problem.graph.card.max(initial=1))
-        queue, n_queued = np.zeros((4, problem.n_vars), dtype=np.int64), np.zeros(4, dtype=np.int64)
-        todo = PendingWork(queue, n_queued, np.zeros(most, dtype=np.int64), blanks(OdometerRecord, widest))
+        queue = np.zeros((6, max(problem.n_vars, len(constraints.records))), dtype=np.int64)
+        amount, odometer = np.zeros(most, dtype=np.int64), blanks(OdometerRecord, widest)
+        todo = PendingWork(queue, np.zeros(6, dtype=np.int64), amount, odometer)
         tally = blank(ConsistencyTally)
         tally.n_vars, tally.serial, tally.pruned_at, tally.least_gain = problem.n_vars, 1, -1, 1
         tally.upper, unit = _largest_cost(problem, costs) + 1, _unit(costs)
@@ -111,115 +111,77 @@ def _state(problem: Problem, costs: WholeCosts, n_constraint_cells: int) -> Netw
     return NetworkState(cell, np.zeros(n_cells, dtype=np.int64), blanks(TrailRecord, 2 * n_cells + 1024), domain, place)
 
 
-class ConstraintBuilder:
-    """Builds the constraints of a problem, with cells from `first_cell` on."""
-
-    def __init__(self, problem: Problem, costs: WholeCosts, first_cell: int) -> None:
-        self.problem, self.costs, self.first_cell = problem, costs, first_cell
-        self.card = problem.graph.card
-        self.records: list[tuple[float, ...]] = []
-        self.variables: list[int] = []
-        self.at: list[int] = []
-        self.gains: list[Ints] = []
-        self.weights: list[Floats] = []
-        self.owners: list[int] = []
-        self.n_gains = self.n_cells = 0
-        constraints = problem.graph.constraints
-        for c in range(0 if constraints is None else len(constraints)):
-            self.add(c)
-
-    @property
-    def constraints(self) -> Constraints:
-        assert self.problem.graph.constraints is not None
-        return self.problem.graph.constraints
-
-    def add(self, c: int) -> None:
-        """Add a constraint, unless violating it costs nothing."""
-        constraints, penalty = self.constraints, self.costs.penalties[c]
-        if penalty == 0:
-            return
-        kind, begin = ConstraintKind(constraints.kind[c]), len(self.variables)
-        weights = self.link_weights(c)
-        sums = sum(float(np.abs(weight).max()) for weight in weights.values())
+def _constraint_network(problem: Problem, costs: WholeCosts, first_cell: int) -> tuple[ConstraintNetwork, Ints, int]:
+    """Return the constraints whose violation costs something, the offsets of `of_variable`, and the cells they need."""
+    constraints, card = problem.graph.constraints, problem.graph.card
+    records, variables, owners, n_cells = list[tuple[float, ...]](), list[int](), list[int](), 0
+    gains: list[Ints] = [np.zeros(0, dtype=np.int64)]
+    weights: list[Floats] = [np.zeros(0)]
+    for c in np.flatnonzero(costs.penalties).tolist():
+        assert constraints is not None
+        condition, smallest, largest = constraints.kind_of(c).limits(constraints, c)
+        of_link = _link_weights(constraints, c, condition, card)
+        sums = sum(float(np.abs(weight).max()) for weight in of_link.values())
         scale = 1.0 if constraints.whole[c] and sums <= LARGEST_SUM else LARGEST_SUM / max(sums, 1e-300)
-        for i, weight in weights.items():
-            self.variables.append(i)
-            self.at.append(self.n_gains)
-            self.gains.append(np.rint(weight * scale).astype(np.int64))
-            self.weights.append(weight)
-            self.owners.append(len(self.records))
-            self.n_gains += len(weight)
-        cost = HARD if np.isinf(penalty) else int(penalty)
-        slack = 0 if scale == 1.0 else len(weights) + 2
-        least, most = self.limits(c, scale, slack // 2)
-        lowest, highest, n_prices = 0, 0, 0
-        if kind == ConstraintKind.LINEAR:
-            n_prices = 1
-            lowest, highest = self.price_limits(begin, (least, most), cost)
-        elif kind == ConstraintKind.ALL_DIFFERENT and cost == HARD:
-            n_states = int(self.card[list(weights)].max())
-            n_prices = n_states if len(weights) ** 2 * n_states <= MOST_ASSIGNED else 0
-        self.records.append(
-            (kind, begin, len(self.variables), least, most, slack, constraints.least[c], constraints.most[c],
-             cost, lowest, highest, self.first_cell + self.n_cells, n_prices)
-        )  # fmt: skip
-        self.n_cells += 1 + n_prices
-
-    def link_weights(self, c: int) -> dict[int, Floats]:
-        """Return the contribution of every state to the sum; the output of OR adds 2, and its variable comes last."""
-        constraints, mine = self.constraints, self.constraints.span(c)
-        output = int(constraints.ptr[c + 1]) - 1 if constraints.kind[c] == ConstraintKind.OR else -1
-        found: dict[int, Floats] = {}
-        for at in range(mine.start, mine.stop):
-            i, k = int(constraints.var[at]), int(constraints.state[at])
-            weight = found.setdefault(i, np.zeros(self.card[i]))
-            if k != EVERY_STATE:
-                weight[k] = 2.0 if at == output else constraints.weight[at]
-        if output >= 0:
-            last = int(constraints.var[output])
-            found[last] = found.pop(last)
-        return found
-
-    def limits(self, c: int, scale: float, slack: int) -> tuple[int, int]:
-        """Return the limits on the sum of gains, wide enough for every labelling that satisfies the constraint."""
+        mine: list[Ints] = [np.rint(weight * scale).astype(np.int64) for weight in of_link.values()]
+        cost = HARD if np.isinf(costs.penalties[c]) else int(costs.penalties[c])
+        slack = 0 if scale == 1.0 else len(mine) + 2
         far = 2 * LARGEST_SUM
-        least, most = float(self.constraints.least[c]), float(self.constraints.most[c])
-        if self.constraints.kind[c] != ConstraintKind.LINEAR:
-            return int(self.constraints.lower[c]) if np.isfinite(self.constraints.lower[c]) else 0, far
-        low = max(-far, int(np.floor(max(-far, least * scale))) - slack)
-        return low, min(far, int(np.ceil(min(far, most * scale))) + slack)
+        least, most = int(smallest) if condition == PARITY else 0, far
+        lowest, highest, n_prices = 0, 0, 0
+        if condition == WITHIN:  # wide enough for every labelling that satisfies the constraint
+            least = max(-far, int(np.floor(max(-far, smallest * scale))) - slack // 2)
+            most = min(far, int(np.ceil(min(far, largest * scale))) + slack // 2)
+            lowest, highest = _price_limits(mine, least, most, cost)
+            n_prices = 1
+        elif condition == DIFFERENT:
+            most = max(map(len, mine))
+            n_prices = most if cost == HARD and len(mine) ** 2 * most <= MOST_ASSIGNED else 0
+        begin, end = len(variables), len(variables) + len(mine)
+        owners += [len(records)] * len(mine)
+        records.append((condition, begin, end, least, most, slack, smallest, largest, cost, lowest, highest,
+                        first_cell + n_cells, n_prices, 0))  # fmt: skip
+        variables += of_link
+        gains += mine
+        weights += of_link.values()
+        n_cells += 1 + n_prices
+    links, of_variable = blanks(LinkRecord, len(variables)), np.array(variables, dtype=np.int64)
+    links.variable, links.gains = variables, offsets(np.array([len(each) for each in gains[1:]], dtype=np.int64))[:-1]
+    network = ConstraintNetwork(
+        records=blanks(ConstraintRecord, len(records)),
+        links=links,
+        gains=np.concatenate(gains),
+        weights=np.concatenate(weights),
+        of_variable=np.array(owners, dtype=np.int64)[np.argsort(of_variable, kind="stable")],
+        matching=blanks(MatchingRecord, 1 + int(card.max(initial=0))),
+    )
+    network.records[:] = records
+    return network, offsets(np.bincount(of_variable, minlength=problem.n_vars)), n_cells
 
-    def price_limits(self, begin: int, limits: tuple[int, int], penalty: int) -> tuple[int, int]:
-        """Return the minimum and maximum price: no excess times its price may exceed the cost of a violation."""
-        low = sum(int(gain.min()) for gain in self.gains[begin:])
-        high = sum(int(gain.max()) for gain in self.gains[begin:])
-        below, above = limits[0] - low, high - limits[1]
-        size = max(abs(low) + abs(high), abs(limits[0]) * (below > 0), abs(limits[1]) * (above > 0), 1)
-        most = LARGEST_COST // (4 * size)
-        lowest = -min(most, penalty // below) if below > 0 else 0
-        return lowest, min(most, penalty // above) if above > 0 else 0
 
-    def layout(self) -> tuple[ConstraintNetwork, Ints]:
-        """Return the constraints, and the offsets of the variables in `of_variable`."""
-        n, n_constraints = self.problem.n_vars, len(self.records)
-        records, links = blanks(ConstraintRecord, n_constraints), blanks(LinkRecord, len(self.variables))
-        for at, name in enumerate(ConstraintRecord.__annotations__):
-            if name != "reasons":
-                records[name] = [record[at] for record in self.records]
-        links.variable, links.gains = self.variables, self.at
-        variables = np.array(self.variables, dtype=np.int64)
-        states = 1 + int(self.card.max(initial=0))
-        queue, count = np.zeros((2, n_constraints), dtype=np.int64), np.zeros(2, dtype=np.int64)
-        room = ConstraintRoom(queue, count, *np.zeros((5, states), dtype=np.int64))
-        network = ConstraintNetwork(
-            records=records,
-            links=links,
-            gains=np.concatenate([np.zeros(0, dtype=np.int64), *self.gains]),
-            weights=np.concatenate([np.zeros(0), *self.weights]),
-            of_variable=np.array(self.owners, dtype=np.int64)[np.argsort(variables, kind="stable")],
-            room=room,
-        )
-        return network, offsets(np.bincount(variables, minlength=n))
+def _link_weights(constraints: Constraints, c: int, condition: int, card: Ints) -> dict[int, Floats]:
+    """Return what every state adds to the sum; an output adds 2, and its variable comes last."""
+    output = int(constraints.ptr[c + 1]) - 1 if condition == OUTPUT else -1
+    found: dict[int, Floats] = {}
+    for at in range(constraints.ptr[c], constraints.ptr[c + 1]):
+        i, k = int(constraints.var[at]), int(constraints.state[at])
+        weight = found.setdefault(i, np.zeros(card[i]))
+        if k != EVERY_STATE:
+            weight[k] = 2.0 if at == output else constraints.weight[at]
+    if output >= 0:
+        last = int(constraints.var[output])
+        found[last] = found.pop(last)
+    return found
+
+
+def _price_limits(gains: list[Ints], least: int, most: int, penalty: int) -> tuple[int, int]:
+    """Return the minimum and maximum price: no excess times its price may exceed the cost of a violation."""
+    low, high = sum(int(gain.min()) for gain in gains), sum(int(gain.max()) for gain in gains)
+    below, above = least - low, high - most
+    size = max(abs(low) + abs(high), abs(least) * (below > 0), abs(most) * (above > 0), 1)
+    dearest = LARGEST_COST // (4 * size)
+    lowest = -min(dearest, penalty // below) if below > 0 else 0
+    return lowest, min(dearest, penalty // above) if above > 0 else 0
 
 
 # -- A cost network and the cost-shifting operations on it, with a trail for backtracking -----------------------------
@@ -236,6 +198,7 @@ FORBIDDEN = 1 << 59  # costs from here on denote forbidden configurations
 REMOVED, RAISED, CHANGED, UNSETTLED = 0, 1, 2, 3
 """Reasons why a variable is queued: it lost states; the cost of a state increased; either, and its neighbours have not
 been notified; its favourite state may have lost its support."""
+WAITING, STALE = 4, 5  # reasons why a constraint is queued: a variable lost states; costs of a variable changed
 
 
 class VariableRecord:
@@ -306,8 +269,9 @@ class OdometerRecord:
 
 
 class PendingWork(NamedTuple):
-    queue: Ints  # (4, n_vars): variables queued for each reason, a stack; for RAISED a heap of their negatives
-    n_queued: Ints  # (4,): their numbers
+    # (6, most): variables or constraints queued for each reason, a stack; for RAISED a heap of negative variables
+    queue: Ints
+    n_queued: Ints  # (6,): their numbers
     amount: Ints  # (most states,): costs to be moved
     odometer: Records  # (most variables of a factor,): an `OdometerRecord` per position
 
@@ -408,21 +372,21 @@ def wait_costs(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def wait_constraints(soft: SoftNetwork, i: int, reason: int) -> None:
-    variable, constraints, room = soft.net.variables[i], soft.constraints, soft.constraints.room
+    variable, constraints, todo = soft.net.variables[i], soft.constraints, soft.todo
     for h in range(variable.first_constraint, variable.end_constraint):
         c = constraints.of_variable[h]
         if constraints.records[c].reasons & (1 << reason) == 0:
             constraints.records[c].reasons |= 1 << reason
-            room.queue[reason, room.n_queued[reason]] = c
-            room.n_queued[reason] += 1
+            todo.queue[reason, todo.n_queued[reason]] = c
+            todo.n_queued[reason] += 1
 
 
 @bare
 def next_constraint(soft: SoftNetwork, reason: int) -> int:
     """Remove a queued constraint from its stack."""
-    room = soft.constraints.room
-    room.n_queued[reason] -= 1
-    c = room.queue[reason, room.n_queued[reason]]
+    todo = soft.todo
+    todo.n_queued[reason] -= 1
+    c = todo.queue[reason, todo.n_queued[reason]]
     soft.constraints.records[c].reasons &= ~(1 << reason)
     return int(c)
 
@@ -505,14 +469,14 @@ def raise_bound(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def forget_pending(soft: SoftNetwork) -> None:
-    todo, room = soft.todo, soft.constraints.room
+    todo = soft.todo
     for reason in range(len(todo.n_queued)):
         for k in range(todo.n_queued[reason]):
-            soft.net.variables[abs(todo.queue[reason, k])].reasons = 0
+            if reason < WAITING:
+                soft.net.variables[abs(todo.queue[reason, k])].reasons = 0
+            else:
+                soft.constraints.records[todo.queue[reason, k]].reasons = 0
         todo.n_queued[reason] = 0
-    for reason in range(len(room.n_queued)):
-        while room.n_queued[reason] > 0:
-            next_constraint(soft, reason)
 
 
 # -- Constraints in a cost network: conditions on the states of variables, without a table ----------------------------
@@ -522,15 +486,13 @@ def forget_pending(soft: SoftNetwork) -> None:
 # costs ``price * (most - sum)`` instead of nothing. That is never negative unless the constraint is violated, and a
 # price is never high enough to compensate for the violation. All prices live in `cell`: the trail restores them.
 
-WAITING, STALE = 0, 1  # reasons why a constraint is queued: a variable lost states; costs of a variable changed
-
 
 class ConstraintRecord:
-    kind: int  # a `ConstraintKind`
+    condition: int  # on the gains: `WITHIN`, `PARITY`, `OUTPUT` or `DIFFERENT`
     first: int  # its links
     end: int
-    least: int  # limits on the sum of gains; the parity of XOR is `least`
-    most: int
+    least: int  # limits on the sum of gains, or its parity
+    most: int  # also the number of states of variables that are to differ
     slack: int  # the constraint is certainly satisfied at this distance from both limits
     smallest: float  # the limits as real numbers, for the original weights
     largest: float
@@ -549,22 +511,22 @@ class LinkRecord:
     gains: int
 
 
-class ConstraintRoom(NamedTuple):
-    queue: Ints  # (2, n_constraints): constraints queued for either reason, as stacks
-    n_queued: Ints  # (2,): their numbers
-    takers: Ints  # (most states + 1,): variables that may take a state, or whether a search has reached it
-    owner: Ints  # (most states + 1,): the link assigned to it
-    price: Ints  # (most states + 1,): prices of an assignment
-    least: Ints  # (most states + 1,): its minimum reduced costs
-    back: Ints  # (most states + 1,): its predecessors
+class MatchingRecord:
+    """What is known of a state while states are assigned to variables."""
+
+    takers: int  # variables that may take the state, or whether a search has reached it
+    owner: int  # the link assigned to it
+    price: int
+    least: int  # its minimum reduced cost
+    back: int  # its predecessor
 
 
 class ConstraintNetwork(NamedTuple):
     records: Records  # a `ConstraintRecord` each
     links: Records  # a `LinkRecord` each
     # for every link and state, its contribution to the sum: an integer, and the original weight. Bit 1 of a gain means
-    # that an input of OR is 1, bit 2 that the output is.
+    # that an input of OUTPUT is 1, bit 2 that the output is.
     gains: Ints
     weights: Floats
     of_variable: Ints  # the constraints of every variable
-    room: ConstraintRoom
+    matching: Records  # (most states + 1,): a `MatchingRecord` each, scratch

@@ -34,11 +34,11 @@ from mapmrf.engines.soft_consistency.network import (
 @bare
 def propagate(soft: SoftNetwork) -> None:
     """Process all pending work, or fail; pause after too much work."""
-    tally, waiting, constraints_waiting = soft.tally, soft.todo.n_queued, soft.constraints.room.n_queued
+    tally, waiting = soft.tally, soft.todo.n_queued
     while tally.failed == 0 and tally.work < tally.pause_at:
         if waiting[REMOVED] > 0:
             _find_supports(soft, next_waiting(soft, REMOVED))
-        elif constraints_waiting[WAITING] > 0:
+        elif waiting[WAITING] > 0:
             apply_constraint(soft, next_constraint(soft, WAITING))
         elif waiting[RAISED] > 0:
             _move_costs_back(soft, next_raised(soft))
@@ -46,7 +46,7 @@ def propagate(soft: SoftNetwork) -> None:
             _ask_neighbours(soft, next_waiting(soft, CHANGED))
         elif waiting[UNSETTLED] > 0:
             _find_favourite(soft, next_waiting(soft, UNSETTLED))
-        elif constraints_waiting[STALE] > 0:
+        elif waiting[STALE] > 0:
             price_constraint(soft, next_constraint(soft, STALE))
         elif soft.now.cell[tally.n_vars] != tally.pruned_at:
             prune(soft)

@@ -1,7 +1,7 @@
 """Memory of every method on models of several shapes, and the rates used for estimates.
 
     python benches/run.py footprints --json peaks.jsonl               # estimates against peaks, about half an hour
-    python benches/footprints.py --fit peaks.jsonl                    # rates, for src/mapmrf/run/footprints.py
+    python benches/footprints.py --fit peaks.jsonl                    # rates, for src/mapmrf/model/memory.py
 
 Every method has a process for every model. A peak is the largest resident memory during a solve, minus that before it:
 the model is not part of it. Needs Linux.
@@ -22,8 +22,7 @@ from scipy.optimize import nnls
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.bench.worker import peak_memory, reset_peak
-from mapmrf.model.memory import resident_bytes
-from mapmrf.run.footprints import Rates, Sizes
+from mapmrf.model.memory import Rates, Sizes, resident_bytes
 
 ITERATIONS = 3
 UNLIMITED = (

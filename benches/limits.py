@@ -33,7 +33,7 @@ from typing import Any
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.errors import MapMRFError
-from mapmrf.run.calls import wait_for_all
+from mapmrf.run.clock import wait_for_all
 from models import GENERATED, GROUPS
 
 Record = dict[str, Any]

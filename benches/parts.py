@@ -29,7 +29,7 @@ time.perf_counter = time.process_time  # before the library is imported
 
 import mapmrf  # noqa: E402
 from mapmrf.compilation.stopping import CompileClock  # noqa: E402
-from mapmrf.run.calls import wait_for_all  # noqa: E402
+from mapmrf.run.clock import wait_for_all  # noqa: E402
 from models import select  # noqa: E402
 
 PARTS = ("icm", "bp", "trws", "lslp", "chains", "tabu", "expansion")

@@ -31,9 +31,8 @@ from mapmrf import FactorGraph, Result
 from mapmrf.bench.worker import peak_memory, reset_peak
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import UnsupportedModel
-from mapmrf.model.memory import resident_bytes
+from mapmrf.model.memory import Sizes, resident_bytes
 from mapmrf.model.problem import Problem
-from mapmrf.run.footprints import Sizes
 from mapmrf.run.method import Start
 from models import Model, picture
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 import mapmrf
 from mapmrf.bench import peers
 from mapmrf.datasets import grid, sets
-from mapmrf.run.repair import REPAIR_SECONDS
+from mapmrf.run.clock import REPAIR_SECONDS
 from models import FOLDERS
 from run import Case, Experiment, run_all
 

@@ -39,7 +39,7 @@ ENGINES = (
 
 LAZY = {
     ("compilation.precompile", "*"): "runs every method on generated models",
-    ("constraints.as_tables", "run.calls"): "a long rewriting asks whether anybody still waits for it",
+    ("constraints.as_tables", "run.clock"): "a long rewriting asks whether anybody still waits for it",
     ("model.graph", "plots.display"): "how a thing shows itself",
     ("run.result", "plots.display"): "the same",
     ("run.registry", "methods"): "lists the folder",
@@ -156,7 +156,7 @@ def test_numba_is_imported_in_one_place() -> None:
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
             importing |= {module for name in names if name.split(".")[0] in ("numba", "llvmlite")}
     assert importing == {
-        "compilation.toolchain",
+        "compilation.jit",
         "compilation.store",  # llvmlite, where numba must not be loaded yet or has been
     }
 

@@ -31,7 +31,7 @@ from mapmrf import FactorGraph, FormatError, MapMRFError, Method, Names, OptionE
 from mapmrf.batch import NotSolved, read_rows, solve_rows, solve_stream
 from mapmrf.batch.many import PackedModel
 from mapmrf.model.problem import Problem
-from mapmrf.run.calls import wait_for_all
+from mapmrf.run.clock import wait_for_all
 from mapmrf.run.method import Answer, Progress, Start
 from refusals import refuses
 from strategies import any_recipes, brute_force, random_recipe, with_weights

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from mapmrf.compilation import process
+from mapmrf.compilation.jit import numba
 from mapmrf.compilation.process import CompileProcess, compile_elsewhere
 from mapmrf.compilation.stopping import (
     CompileClock,
@@ -24,7 +25,6 @@ from mapmrf.compilation.stopping import (
     stoppable,
     watch_of_run,
 )
-from mapmrf.compilation.toolchain import numba
 
 
 @pytest.fixture(autouse=True)
@@ -186,7 +186,7 @@ import sys
 from mapmrf.compilation.stopping import CompileClock
 with CompileClock() as clock:
     assert "numba" not in sys.modules
-    from mapmrf.compilation.toolchain import numba
+    from mapmrf.compilation.jit import numba
     numba.njit(lambda x: x + 1)(1)
 assert clock.seconds > 0
 """

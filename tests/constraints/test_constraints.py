@@ -17,8 +17,8 @@ import mapmrf
 from constrained_recipes import KINDS, random_constrained
 from mapmrf import FactorGraph, GraphError, Names, Result, Status, UnknownName, constraints, images
 from mapmrf.model.summary import summarise
-from mapmrf.run.incumbent import Evaluator
-from mapmrf.run.repair import penalised, shortfall
+from mapmrf.run.incumbent import Evaluator, shortfall
+from mapmrf.run.repair import penalised
 from test_docs import DOCS, blocks
 
 SEEDS = range(60)

@@ -34,8 +34,8 @@ from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.model.problem import Problem
+from mapmrf.run.incumbent import shortfall
 from mapmrf.run.method import Progress
-from mapmrf.run.repair import shortfall
 from pairwise_models import random_grid
 from strategies import (
     Recipe,

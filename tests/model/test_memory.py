@@ -16,10 +16,19 @@ import pytest
 import mapmrf
 from mapmrf import Method, Status, datasets, images
 from mapmrf.errors import OptionError, OutOfMemory, UnsupportedModel
-from mapmrf.model.memory import PROGRAM, MemoryBudget, MemoryWatch, byte_count, is_lack_of_memory, resident_bytes
+from mapmrf.model.memory import (
+    PROGRAM,
+    RATES,
+    MemoryBudget,
+    MemoryWatch,
+    Sizes,
+    byte_count,
+    footprint_of,
+    is_lack_of_memory,
+    model_bytes,
+    resident_bytes,
+)
 from mapmrf.model.problem import Problem
-from mapmrf.model.summary import model_bytes
-from mapmrf.run.footprints import RATES, Sizes, footprint_of
 from mapmrf.run.method import Answer, Progress
 from mapmrf.run.registry import method_names
 from refusals import refuses

@@ -21,9 +21,9 @@ import mapmrf
 from clocks import LIMIT, PATIENCE, Clock
 from mapmrf import Status, datasets
 from mapmrf.constraints.as_tables import rewrite
-from mapmrf.run import calls as supervision
+from mapmrf.run import clock as supervision
 from mapmrf.run import interrupts
-from mapmrf.run.calls import CallAbandoned, Supervisor, is_abandoned, n_abandoned
+from mapmrf.run.clock import CallAbandoned, Supervisor, is_abandoned, n_abandoned
 from mapmrf.run.interrupts import Interrupts
 from mapmrf.run.method import Answer, Method, Progress
 
@@ -142,7 +142,7 @@ def test_an_exception_of_a_handler_gives_the_call_up(supervisor: Supervisor) -> 
 def test_a_program_waits_for_calls_that_were_given_up_before_it_ends() -> None:
     text = """
 import threading, time
-from mapmrf.run.calls import CallAbandoned, Supervisor
+from mapmrf.run.clock import CallAbandoned, Supervisor
 may_end = threading.Event()
 try:
     Supervisor().call(lambda: 0.0, lambda: (may_end.wait(), time.sleep(0.3), print("ended")))

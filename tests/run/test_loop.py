@@ -36,6 +36,7 @@ from mapmrf.run.loop import relevant_part
 from mapmrf.run.method import Answer, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice, check_within
 from mapmrf.run.registry import make_method, method_class
+from mapmrf.run.repair import find_feasible
 from mapmrf.run.result import TracePoint
 from refusals import refuses
 from strategies import Recipe, weighted
@@ -385,17 +386,17 @@ def test_an_impossible_polish_is_refused_before_the_run() -> None:
 
 
 def test_the_repair_of_a_labelling_keeps_the_time_limit_and_can_be_interrupted(monkeypatch) -> None:
-    seen, found = [], mapmrf.run.loop.find_feasible
+    seen, found = [], find_feasible
 
     def look(*arguments: Any, seconds: float) -> Any:
         seen.append(seconds)
         return found(*arguments, seconds=1.0)
 
-    monkeypatch.setattr("mapmrf.run.loop.find_feasible", look)
+    monkeypatch.setattr("mapmrf.run.repair.find_feasible", look)
     forbidden = FactorGraph.from_pairwise([[1, 0], [1, 0]], [[0, 1]], [[-np.inf, 0], [0, -np.inf]])
     assert mapmrf.solve(forbidden, fixed(0, 0), time_limit=5.0).value > -np.inf
     assert 1.0 <= seen[0] <= 5.0
-    monkeypatch.setattr("mapmrf.run.loop.find_feasible", lambda *_, **__: signal.default_int_handler(2, None))
+    monkeypatch.setattr("mapmrf.run.repair.find_feasible", lambda *_, **__: signal.default_int_handler(2, None))
     result = mapmrf.solve(forbidden, fixed(0, 0))
     assert result.status is Status.INTERRUPTED and result.value == -np.inf
 

@@ -19,8 +19,7 @@ from mapmrf import FactorGraph, MapMRFError, OptionError, UnknownName, formats
 from mapmrf.bench.groups import group
 from mapmrf.bench.records import read_records
 from mapmrf.cli import main
-from mapmrf.run import plugins
-from mapmrf.run.registry import method_class, method_names
+from mapmrf.run.registry import declared, method_class, method_names
 from refusals import refuses
 
 GREEDY = '''
@@ -107,10 +106,10 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody-else\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(ENTRIES)
     monkeypatch.syspath_prepend(tmp_path)
-    for cached in (plugins.declared, formats._register):
+    for cached in (declared, formats._register):
         cached.cache_clear()
     yield
-    for cached in (plugins.declared, formats._register):
+    for cached in (declared, formats._register):
         cached.cache_clear()
 
 

@@ -16,18 +16,8 @@ import mapmrf
 from constraint_models import colouring, differ, pigeons, sudoku
 from mapmrf import FactorGraph, Names, Result, Status, constraints
 from mapmrf.model.problem import Problem
-from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.repair import (
-    FeasibleSearch,
-    Violation,
-    climb,
-    fewest_violated,
-    find_by_branching,
-    find_feasible,
-    fits_clauses,
-    shortfall,
-    violations,
-)
+from mapmrf.run.incumbent import Incumbent, Violation, shortfall, violations
+from mapmrf.run.repair import FeasibleSearch, climb, fewest_violated, find_by_branching, find_feasible, fits_clauses
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, with_weights
 
 
@@ -171,7 +161,7 @@ def test_auto_proves_pigeons_and_sudokus() -> None:
 
 
 def test_a_run_that_finds_nothing_says_what_it_violates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.run.loop.find_feasible", lambda *_, **__: FeasibleSearch(None, complete=False))
+    monkeypatch.setattr("mapmrf.run.repair.find_feasible", lambda *_, **__: FeasibleSearch(None, complete=False))
     result = mapmrf.solve(colouring(100, 487, 4, 0), "icm")
     assert (result.status, result.value, result.bound) == (Status.CONVERGED, -math.inf, None)
     assert 0 < len(result.violated) < 20

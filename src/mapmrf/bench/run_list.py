@@ -21,8 +21,7 @@ from typing import Any, cast
 from mapmrf.errors import OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
-from mapmrf.run.plugins import is_file_name
-from mapmrf.run.registry import checked_class, make_method, method_class, method_names
+from mapmrf.run.registry import checked_class, is_file_name, make_method, method_class, method_names
 
 log = logging.getLogger("mapmrf")
 

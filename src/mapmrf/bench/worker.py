@@ -70,7 +70,7 @@ class Runner:
     def __init__(self, memory: int = 0) -> None:
         self.memory = memory
         if memory:
-            import mapmrf.compilation.toolchain  # noqa: F401  # the limit is for the run, not for what the interpreter loads
+            import mapmrf.compilation.jit  # noqa: F401  # the limit is for the run, not for what the interpreter loads
         self._model: tuple[ModelRef, FactorGraph] | None = None
         self._warm: set[tuple[str, str]] = set()
 
@@ -177,7 +177,7 @@ class Compilations:
             return self._seconds + (time.perf_counter() - self._began if self._depth else 0.0)
 
     def __enter__(self) -> Compilations:
-        from mapmrf.compilation.toolchain import event, listener
+        from mapmrf.compilation.jit import event, listener
 
         self._listener = listener(self.begin, self.end)
         for name in (EVENT, "numba:compile"):
@@ -187,7 +187,7 @@ class Compilations:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        from mapmrf.compilation.toolchain import event
+        from mapmrf.compilation.jit import event
 
         for name in (EVENT, "numba:compile"):
             event.unregister(name, self._listener)

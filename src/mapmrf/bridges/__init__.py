@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.run.plugins import declared, load
+from mapmrf.run.registry import declared, load
 
 if TYPE_CHECKING:
     from mapmrf.bridges.dimod import from_bqm as from_bqm

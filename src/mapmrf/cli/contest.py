@@ -99,7 +99,7 @@ def uai(
         check()  # a signal arrived before the guard was in place
         entry.read()
         if contest.memory is not None:
-            import mapmrf.compilation.toolchain  # noqa: F401  # loading it should not run into the limit
+            import mapmrf.compilation.jit  # noqa: F401  # loading it should not run into the limit
 
             limit_memory(contest.memory)
         try:

@@ -233,7 +233,7 @@ def read_labels(path: str, graph: FactorGraph) -> Any:
 
 def _read(reader: Callable[[], Any]) -> Any:
     """Read on another thread while this one waits, so that signals are also handled while a kernel parses."""
-    from mapmrf.run.calls import Supervisor
+    from mapmrf.run.clock import Supervisor
 
     with leaving():
         supervisor = Supervisor()

@@ -2,6 +2,10 @@
 
 Machine code comes from the archive shipped with the package, the user's cache, or the compiler, in this order; after
 ``mapmrf compile --native`` the user's cache comes first.
+
+The rest of the package imports numba and LLVM from here only. Two threads that import different parts of numba at the
+same time wait for each other for ever, or see half of a module: its modules import each other, and take LLVM's lock
+meanwhile. Python's lock on this module makes the second wait.
 """
 
 from __future__ import annotations
@@ -13,16 +17,43 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+import llvmlite as llvmlite
+import numba as numba
 import numpy as np
+from llvmlite import binding as binding
+from llvmlite import ir as ir
+from numba import core as core
+from numba import extending as extending
+from numba.core import cgutils as cgutils
+from numba.core import config as config
+from numba.core import event as _event
+from numba.core import registry as registry
+from numba.core import types as types
 
+from mapmrf.compilation import stopping
 from mapmrf.compilation.store import Key, Store, current_stamp, origins, user_store
-from mapmrf.compilation.toolchain import binding, core, ir, registry, types
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+event: Any = _event  # untyped
+_Listener: Any = event.Listener
 _numba: Any = core  # mostly untyped
 _Base: Any = registry.CPUDispatcher
+
+
+def listener(begin: Callable[[], None], end: Callable[[], None]) -> Any:
+    class CompileListener(_Listener):  # type: ignore[misc]
+        def on_start(self, event: Any) -> None:
+            begin()
+
+        def on_end(self, event: Any) -> None:
+            end()
+
+    return CompileListener()
+
+
+event.register("numba:compiler_lock", listener(stopping.begin, stopping.end))
 
 
 class Kernel(_Base):  # type: ignore[misc]

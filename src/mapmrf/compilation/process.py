@@ -94,7 +94,7 @@ def compile_elsewhere(name: str, signature: Any) -> bool:
         return False
     if watch.stop():
         raise CompilingStopped(name)
-    from mapmrf.compilation.toolchain import event
+    from mapmrf.compilation.jit import event
 
     with _lock:
         try:

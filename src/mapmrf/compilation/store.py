@@ -135,7 +135,7 @@ SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_
 
 def changed_settings() -> list[str]:
     """Return the numba settings that differ from the defaults and affect the generated code."""
-    from mapmrf.compilation.toolchain import config
+    from mapmrf.compilation.jit import config
 
     usual = {"OPT": 3, "LOOP_VECTORIZE": 1}
     return [name for name in SETTINGS if int(getattr(config, name, 0) or 0) != usual.get(name, 0)]
@@ -144,7 +144,7 @@ def changed_settings() -> list[str]:
 @cache
 def target() -> str:
     """Return a name for the CPU that numba compiles for, and for its settings."""
-    from mapmrf.compilation.toolchain import config, registry
+    from mapmrf.compilation.jit import config, registry
 
     triple, name, features = registry.cpu_target.target_context.codegen().magic_tuple()
     words = [triple, name, features, *(f"{setting}={getattr(config, setting, None)}" for setting in SETTINGS)]
@@ -370,7 +370,7 @@ def kernel_stamps() -> dict[str, str]:
 
 
 def _versions() -> bytes:
-    from mapmrf.compilation.toolchain import llvmlite, numba
+    from mapmrf.compilation.jit import llvmlite, numba
 
     return " ".join((sys.implementation.cache_tag or "", numba.__version__, llvmlite.__version__)).encode()
 

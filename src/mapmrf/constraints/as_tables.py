@@ -258,7 +258,7 @@ class _Rewriter:
 
 def _check_awaited() -> None:
     """Raise an exception if the run has abandoned this call: a rewriting can take long."""
-    from mapmrf.run.calls import check_awaited
+    from mapmrf.run.clock import check_awaited
 
     check_awaited()
 

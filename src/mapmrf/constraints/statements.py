@@ -6,7 +6,6 @@ import math
 import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -348,15 +347,8 @@ def _pair(indicator: Indicator, names: Names | None, card: Ints) -> tuple[int, i
 # -- Constraints after some variables are observed --------------------------------------------------------------------
 
 
-class Conditioned(NamedTuple):
-    """The remaining constraints, and the value of those that are decided."""
-
-    constraints: Constraints | None
-    constant: float
-
-
-def condition(constraints: Constraints, observed: Ints, card: Ints) -> Conditioned:
-    """Constraints on the variables that are not observed; ``observed[i]`` is a state, or -1."""
+def condition(constraints: Constraints, observed: Ints, card: Ints) -> tuple[Constraints | None, float]:
+    """Constraints on variables that are not observed, and the value of the others; `observed` has a state, or -1."""
     seen = np.bincount(constraints.owner, observed[constraints.var] >= 0, len(constraints)) > 0
     parts, constant = [], 0.0
     begin = 0
@@ -364,18 +356,18 @@ def condition(constraints: Constraints, observed: Ints, card: Ints) -> Condition
         parts.append(constraints.take(np.arange(begin, c)))
         begin = c + 1
         if c < len(constraints):
-            left = _one(constraints.take([c]), observed, card)
-            if left.constraints is not None:
-                parts.append(left.constraints)
-            constant += left.constant
-    return Conditioned(Constraints.join(parts), constant)
+            rest, decided = _one(constraints.take([c]), observed, card)
+            if rest is not None:
+                parts.append(rest)
+            constant += decided
+    return Constraints.join(parts), constant
 
 
-def _one(constraint: Constraints, observed: Ints, card: Ints) -> Conditioned:
+def _one(constraint: Constraints, observed: Ints, card: Ints) -> tuple[Constraints | None, float]:
     """A single constraint, some of whose variables are observed, unless all labellings satisfy it or none does."""
     seen = observed[constraint.var] >= 0
     if seen.all():
-        return Conditioned(None, constraint.value(observed))
+        return None, constraint.value(observed)
     rest = constraint.kind_of(0).condition(constraint, seen, seen & (observed[constraint.var] == constraint.state))
     low, high = rest.kind_of(0).interval(rest, 0, card)
-    return Conditioned(None, low) if low == high else Conditioned(rest, 0.0)
+    return (None, low) if low == high else (rest, 0.0)

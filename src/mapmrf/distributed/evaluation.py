@@ -15,9 +15,9 @@ from mapmrf.distributed.parts import Part, Ranks
 from mapmrf.errors import FormatError
 from mapmrf.kernels.evaluation import Tables, factor_terms, unary_terms
 from mapmrf.model.graph import EXACT, ROUND_OFF, VALUE_CHUNK, FactorGraph
-from mapmrf.run.incumbent import Bounds, CheckedIncumbent
-from mapmrf.run.repair import Shortfall
-from mapmrf.run.state import Array, ArrayFile, read_arrays, write_arrays
+from mapmrf.run.incumbent import Bounds, CheckedIncumbent, Shortfall
+from mapmrf.run.method import Array
+from mapmrf.run.state import ArrayFile, read_arrays, write_arrays
 
 Slices = Sequence[slice]
 

@@ -39,21 +39,20 @@ from mapmrf.model.polytope import TOLERANCE, Kind, KindFractions, Residuals
 from mapmrf.run import interrupts
 from mapmrf.run.clock import Clock
 from mapmrf.run.loop import Callback, Loop
-from mapmrf.run.method import Method, Start
+from mapmrf.run.method import Array, Method, Start
 from mapmrf.run.options import GapTolerance
 from mapmrf.run.progress import ProgressBar
 from mapmrf.run.registry import make_method
 from mapmrf.run.result import Status, plain
-from mapmrf.run.solve import check_limits
+from mapmrf.run.solve import check_limits, check_resume
 from mapmrf.run.state import (
-    Array,
     ArrayFile,
-    LoopState,
     check_options,
-    check_resume,
+    checked_figures,
     damaged,
     exact,
     from_exact,
+    loop_figures,
     read_arrays,
     write_arrays,
 )
@@ -425,7 +424,7 @@ def _write_manifest(checkpoints: Checkpoints, generation: int, run: PartedRun, l
         "origin": checkpoints.origin,
         "run": run_state(run),
         "rested": run.rested_value if run.rested is not None else None,
-        "loop": loop.state().figures(),
+        "loop": loop_figures(loop),
     }
     write_json(checkpoints.folder / MANIFEST, {"exact": exact(data)})
 
@@ -448,12 +447,12 @@ def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> None:
     loop.resume(state, labels)
 
 
-def _restore_phase(checkpoints: Checkpoints, run: PartedRun, data: dict[str, Any]) -> LoopState:
+def _restore_phase(checkpoints: Checkpoints, run: PartedRun, data: dict[str, Any]) -> dict[str, Any]:
     with damaged(checkpoints.folder / MANIFEST):
         check_options(checkpoints.folder, data["origin"], checkpoints.origin)
         restore_run(run, data["run"])
         data["rested"] = None if data["rested"] is None else float(data["rested"])
-        return LoopState.of(data["loop"])
+        return checked_figures(data["loop"])
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:

@@ -167,7 +167,7 @@ def _register() -> dict[str, Format]:
         module = importlib.import_module(f"{__name__}.{info.name}")
         for suffix in getattr(module, "SUFFIXES", ()):
             register[suffix.lower()] = cast(Format, module)
-    from mapmrf.run.plugins import declared, load
+    from mapmrf.run.registry import declared, load
 
     for entry in declared("mapmrf.formats").values():
         try:

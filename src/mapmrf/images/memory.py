@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from mapmrf.errors import GraphError, UnknownName
 from mapmrf.images.lattice import neighbour_offsets, pairs_at
-from mapmrf.model.memory import PROGRAM, check_bytes, shown_bytes
-from mapmrf.run.footprints import RATES, Sizes, footprint_of
+from mapmrf.model.memory import PROGRAM, RATES, Sizes, check_bytes, footprint_of, shown_bytes
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,10 @@ from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
+from mapmrf.run.clock import REPAIR_SECONDS
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
-from mapmrf.run.repair import REPAIR_SECONDS, find_feasible
+from mapmrf.run.repair import find_feasible
 from mapmrf.run.result import Status
 
 

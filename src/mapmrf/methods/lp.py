@@ -14,10 +14,9 @@ from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
 from mapmrf.engines.program.solvers import PATIENCE, POLL, LPRelaxation, SolverOutcome, highs_failure
 from mapmrf.model.graph import FactorGraph
-from mapmrf.model.memory import shown_bytes
+from mapmrf.model.memory import Sizes, shown_bytes
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
-from mapmrf.run.footprints import Sizes
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import check_at_least, check_choice
 from mapmrf.run.result import Status

@@ -25,15 +25,14 @@ from mapmrf.engines.admm.sphere_run import (
 )
 from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.methods.bp import BP
+from mapmrf.model.memory import REPORTED
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
-from mapmrf.run.footprints import REPORTED
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.method import Answer, Method, Progress, Snapshot, Start
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.result import Status
-from mapmrf.run.state import Snapshot
 
 PRESETS = ("default", "paper")
 BY_PRESET: dict[str, tuple[Any, Any]] = {

@@ -12,7 +12,7 @@ from mapmrf.engines.messages.max_product import ForestWeights, Tour
 from mapmrf.engines.messages.message_passing import Decoding, MessagePassing, ScheduleName
 from mapmrf.kernels.heaps_and_forests import grow_forest
 from mapmrf.model.problem import Problem
-from mapmrf.run.calls import check_awaited
+from mapmrf.run.clock import check_awaited
 from mapmrf.run.options import check_at_least, check_choice
 
 Weighting = Literal["forests", "uniform", "degree"]

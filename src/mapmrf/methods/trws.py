@@ -11,10 +11,9 @@ from mapmrf.engines.messages.sweeps import AT_REST, INFEASIBLE, PassFigures, Pas
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
-from mapmrf.run.method import Answer, Method, Progress, Start
+from mapmrf.run.method import MOST_NUMBERS, Answer, Array, DualState, Method, Progress, Snapshot, Start, put_back
 from mapmrf.run.options import check_at_least, check_choice
 from mapmrf.run.result import Status
-from mapmrf.run.state import MOST_NUMBERS, Array, DualState, Snapshot, put_back
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,9 +25,6 @@ from mapmrf.arrays import (
     size_chunks,
     strides,
 )
-from mapmrf.constraints.flat import Constraints as Constraints
-from mapmrf.constraints.statements import Conditioned, Constraint, attach
-from mapmrf.constraints.statements import condition as condition_constraints
 from mapmrf.errors import GraphError
 from mapmrf.model.builders import (
     FactorLists,
@@ -43,6 +40,9 @@ from mapmrf.model.checks import MOST, as_array, as_ints, check_labels, check_sha
 from mapmrf.model.granularity import Granularity
 from mapmrf.model.names import Names as Names
 from mapmrf.model.names import checked_names, locate_state, locate_variable
+
+if TYPE_CHECKING:
+    from mapmrf.constraints import Constraint, Constraints
 
 VALUE_CHUNK = 1 << 17  # factors evaluated together: keeps the intermediate arrays in the cache
 ROUND_OFF = 4 * sys.float_info.epsilon  # relative error that sums and differences of potentials are allowed
@@ -542,12 +542,14 @@ class FactorGraph:
         value = theta_v[allowed]
         theta_v[ranges(self.var_ptr[fixed], self.card[fixed])] = -np.inf
         theta_v[allowed] = value
-        left = Conditioned(None, 0.0)
-        if self.constraints is not None:
-            left = condition_constraints(self.constraints, observed, self.card)
-        constant = self.constant + folded.constant + left.constant
+        constraints, constant = self.constraints, self.constant + folded.constant
+        if constraints is not None:
+            from mapmrf.constraints.statements import condition
+
+            constraints, decided = condition(constraints, observed, self.card)
+            constant += decided
         smaller = self._folded(FoldedLists(folded.lists, theta_v, constant), self.names)
-        return smaller if left.constraints is None else replace(smaller, constraints=left.constraints)
+        return smaller if constraints is None else replace(smaller, constraints=constraints)
 
     def with_constraints(self, constraints: Iterable[Constraint]) -> FactorGraph:
         """Return the model with further constraints.
@@ -575,6 +577,9 @@ class FactorGraph:
         >>> one.value([1, 0]), one.value([1, 1])
         (1.0, -inf)
         """
+        from mapmrf.constraints.flat import Constraints  # a model without them skips the import
+        from mapmrf.constraints.statements import attach
+
         further = attach(constraints, self.names, self.card)
         parts = [part for part in (self.constraints, further) if part is not None]
         return replace(self, constraints=Constraints.join(parts))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, row_sums, segment_max
-from mapmrf.constraints.flat import WITHIN, Constraints, sum_rows
 from mapmrf.model.problem import Batch, Problem
+
+if TYPE_CHECKING:
+    from mapmrf.constraints import Constraints
 
 FactorMarginals = Floats | Callable[[Batch, slice], Floats]
 """mu_f: one flat array, or a function that gives some rows of a batch as (n_rows, n_configs)."""
@@ -200,6 +203,8 @@ def residuals(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> Residual
 
 def _excess(problem: Problem, constraints: Constraints, mu_v: Floats) -> float:
     """Violation of hard constraints by mu_v: sums, in units of the largest weight, and states used twice."""
+    from mapmrf.constraints.flat import WITHIN, sum_rows
+
     rows = sum_rows(constraints, problem.graph.card)
     sums = np.bincount(rows.row, rows.weight * mu_v[problem.graph.var_ptr[rows.var] + rows.state], len(rows.least))
     unit = np.ones(len(sums))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mapmrf.model.graph import FactorGraph
-from mapmrf.model.memory import shown_bytes
+from mapmrf.model.memory import model_bytes, shown_bytes
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,6 @@ class ModelSummary:
             "memory": f"{shown_bytes(self.model_bytes)}, compiled {shown_bytes(self.compiled_bytes)}",
         }
         return "\n".join(f"{key:<13}{text}" for key, text in rows.items())
-
-
-def model_bytes(graph: FactorGraph) -> int:
-    """Bytes of the arrays of a model, without its constraints."""
-    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t)
-    return sum(array.nbytes for array in arrays) + (0 if graph.weight is None else graph.weight.nbytes)
 
 
 def summarise(graph: FactorGraph) -> ModelSummary:

@@ -22,17 +22,15 @@ from mapmrf.model.memory import NO_LIMIT, MemoryBudget, is_lack_of_memory, shown
 from mapmrf.model.polytope import classify, classify_vertex, relaxed_value, vertex
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
-from mapmrf.run.calls import CallAbandoned
-from mapmrf.run.clock import ANSWERING, REPORTING, STEPPING, Clock
+from mapmrf.run.clock import ANSWERING, REPAIR_SECONDS, REPORTING, STEPPING, CallAbandoned, Clock
 from mapmrf.run.incumbent import CheckedIncumbent, Scale
 from mapmrf.run.method import Answer, Method, Progress, Start
 from mapmrf.run.options import GapTolerance
-from mapmrf.run.repair import REPAIR_SECONDS, climb, fewest_violated, find_feasible
 from mapmrf.run.result import Result, Status, TracePoint
-from mapmrf.run.state import LoopState, SavedRun, damaged
 
 if TYPE_CHECKING:
     from mapmrf.constraints.as_tables import Rewriting
+    from mapmrf.run.state import SavedRun
 
 log = logging.getLogger("mapmrf")
 
@@ -147,17 +145,14 @@ class Loop:
         """Call the listeners; return whether one of them asks to stop."""
         return any([bool(listener(point, self.incumbent.labels)) for listener in self.listeners])
 
-    def state(self) -> LoopState:
-        return LoopState(self.iterations, self.end, self.n_steps, self.incumbent.bound, self.elapsed, self.trace)
-
-    def resume(self, state: LoopState, labels: Ints, *, continued: bool = True) -> None:
+    def resume(self, saved: dict[str, Any], labels: Ints, *, continued: bool = True) -> None:
         """Take over what an earlier run has found; `continued` if its method goes on where it was."""
         self.incumbent.offer(labels)
-        self.incumbent.tighten(state.bound, self.method.name)
-        self.clock.began -= state.spent
-        self.trace = state.trace
+        self.incumbent.tighten(saved["bound"], self.method.name)
+        self.clock.began -= saved["spent"]
+        self.trace = saved["trace"]
         if continued:
-            self.iterations, self.end, self.n_steps = state.iterations, state.end, state.n_steps
+            self.iterations, self.end, self.n_steps = saved["iterations"], saved["end"], saved["n_steps"]
 
 
 class Run(Loop):
@@ -267,7 +262,7 @@ class Run(Loop):
             if late is not None:
                 method.close(problem, late)
 
-        with nullcontext() if self.saving is None or start.saved is None else damaged(self.saving.path):
+        with nullcontext() if self.saving is None or start.saved is None else self.saving.checked():
             state = self.clock.attempt(STEPPING, method.start, problem, self.seed, start, undo=close)
         running.callback(self.clock.close, method, problem, state)
         interrupts.check()
@@ -395,6 +390,8 @@ class Run(Loop):
 
     def repair(self, status: Status) -> Status:
         """Look for a labelling of finite value within the remaining time, or for one with few violations."""
+        from mapmrf.run.repair import climb, fewest_violated, find_feasible  # most runs need none of it
+
         incumbent, forms = self.incumbent, self.forms
         try:
             problem = self.clock.attempt(REPORTING, forms.problem_for, None)

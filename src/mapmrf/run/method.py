@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.errors import FormatError
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.memory import footprint_of
 from mapmrf.model.polytope import FactorMarginals
 from mapmrf.model.problem import Problem
-from mapmrf.run.footprints import footprint_of
 from mapmrf.run.options import GAP_TOLERANCE
-from mapmrf.run.plugins import revive, source_of
+from mapmrf.run.registry import revive, source_of
 from mapmrf.run.result import Status, TracePoint
-from mapmrf.run.state import DualState, Snapshot
 
 
 @dataclass(slots=True)
@@ -339,3 +341,100 @@ class Phases(Method):
     def close(self, problem: Problem, state: PhasedRun) -> None:
         """End the current phase and release the run's resources."""
         state.close()
+
+
+# -- What a method leaves for a later run: its dual point for a warm start, and all of its state for a checkpoint -----
+
+
+MOST_NUMBERS = 2_000_000  # largest dual state that is kept in a result, in numbers: 16 MB
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class DualState:
+    """Messages or multipliers of a run, in the layout of the method that computed them.
+
+    A dual point gives a bound on any model with the same variables, states and scopes, whatever its potentials: a run
+    may start from it after the potentials have changed.
+
+    Attributes
+    ----------
+    layout
+        Name of the layout: only a run with the same layout can use the numbers.
+    values : (n_numbers,)
+        The messages or multipliers.
+    card, scope_ptr, scope : (n_vars,), (n_factors + 1,), (n_edges,)
+        The structure they belong to: arrays of the `FactorGraph`.
+    rho
+        The penalty of ADMM in units of the model's interaction; 0 where there is none.
+    mu_v : (sum of card,)
+        The relaxed solution of ADMM that belongs to the multipliers, or None.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> first = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "mplp")
+    >>> first.dual
+    DualState(mplp: 240 numbers)
+    >>> again = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "mplp", initial=first)
+    >>> again.iterations < first.iterations, abs(again.bound - first.bound) < 1e-3
+    (True, True)
+    """
+
+    layout: str
+    values: Floats
+    card: Ints
+    scope_ptr: Ints
+    scope: Ints
+    rho: float = 0.0
+    mu_v: Floats | None = None
+
+    @classmethod
+    def of(
+        cls, problem: Problem, layout: str, values: Floats, *, rho: float = 0.0, mu_v: Floats | None = None
+    ) -> DualState | None:
+        """The dual state of a run, from its values (n_numbers,) and mu_v (n_states,); None if too large to keep."""
+        if len(values) > MOST_NUMBERS:
+            return None
+        graph = problem.graph
+        return cls(_full_name(problem, layout), values, graph.card, graph.scope_ptr, graph.scope, rho, mu_v)
+
+    def __repr__(self) -> str:
+        return f"DualState({self.layout.split(':')[0]}: {len(self.values)} numbers)"
+
+    def fits(self, graph: FactorGraph) -> bool:
+        """Return whether a model has the structure of this dual state."""
+        mine, others = (self.card, self.scope_ptr, self.scope), (graph.card, graph.scope_ptr, graph.scope)
+        return all(a is b or np.array_equal(a, b) for a, b in zip(mine, others, strict=True))
+
+    def values_for(self, problem: Problem, layout: str, size: int) -> Floats | None:
+        """The numbers, if a run on this problem uses the same layout; else None."""
+        same = self.layout == _full_name(problem, layout) and len(self.values) == size
+        return self.values if same and self.fits(problem.graph) else None
+
+
+def _full_name(problem: Problem, layout: str) -> str:
+    """A layout together with the problem's order of factors, which depends on forbidden configurations."""
+    batches = ",".join(f"{'x'.join(map(str, batch.shape))}{'!' * batch.hard}" for batch in problem.batches)
+    order = 0 if problem.sorted_by is None else zlib.crc32(np.ascontiguousarray(problem.sorted_by).tobytes())
+    return f"{layout}:{batches}:{order:x}"
+
+
+class Snapshot(NamedTuple):
+    """The state of a method: figures that JSON can hold, and arrays."""
+
+    figures: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+def put_back(target: Array, found: Mapping[str, Array], name: str) -> None:
+    """Copy an array from a file into one in memory; raise FormatError unless type and shape are the same."""
+    array = found.get(name)
+    if array is None or array.shape != target.shape or array.dtype != target.dtype:
+        what = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+        raise FormatError(
+            f"the checkpoint's array {name!r}: found {what}, expected {target.dtype} of shape {target.shape}"
+        )
+    target[...] = array

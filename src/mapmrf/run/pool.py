@@ -24,7 +24,7 @@ from threading import Thread
 from typing import Any, Generic, Protocol, TypeVar
 
 from mapmrf.errors import OptionError
-from mapmrf.run.calls import CallAbandoned, Supervisor
+from mapmrf.run.clock import CallAbandoned, Supervisor
 from mapmrf.run.interrupts import Interrupts
 
 log = logging.getLogger("mapmrf")

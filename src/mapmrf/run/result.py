@@ -21,13 +21,13 @@ from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph, Names
 from mapmrf.model.polytope import Kind, KindFractions, Residuals, describe
 from mapmrf.run.atomic_files import whole_file
+from mapmrf.run.incumbent import Violation, violations
 from mapmrf.run.options import GAP_TOLERANCE as GAP_TOLERANCE
 from mapmrf.run.options import relative_gap as relative_gap
-from mapmrf.run.repair import Violation, violations
 
 if TYPE_CHECKING:
     from mapmrf.certificates.certificate import Certificate
-    from mapmrf.run.state import DualState
+    from mapmrf.run.method import DualState
 
 
 class Status(StrEnum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import sys
 import time
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -14,18 +15,17 @@ from numpy.typing import ArrayLike
 from mapmrf.compilation.stopping import stoppable
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.graph import FactorGraph
-from mapmrf.model.memory import KERNELS, MemoryBudget, byte_count
-from mapmrf.model.summary import model_bytes
-from mapmrf.run.calls import CallAbandoned
-from mapmrf.run.clock import REPORTING, Clock
+from mapmrf.model.memory import KERNELS, MemoryBudget, byte_count, model_bytes
+from mapmrf.run.clock import REPORTING, CallAbandoned, Clock
 from mapmrf.run.loop import Callback, ModelForms, Run
 from mapmrf.run.method import Method, Start
 from mapmrf.run.options import GapTolerance, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
-from mapmrf.run.state import EVERY, SavedRun, check_resume, origin_of
 
 Initial = ArrayLike | Result | None
+
+EVERY = 300.0  # seconds between checkpoints
 
 
 def solve(
@@ -123,13 +123,15 @@ def solve(
     run.polisher = polisher
     start = _start_from(graph, initial)
     if checkpoint is not None:
+        from mapmrf.run.state import SavedRun, origin_of
+
         run.saving = SavedRun(checkpoint, every, origin_of(chosen, seed, threads, graph), resume)
         clock.saves = True
     with ExitStack() as stack:
         stack.enter_context(clock.supervising(graph))
         run.load(forms)
         stack.enter_context(clock.compiling)
-        if progress:
+        if progress and sys.stderr.isatty():
             from mapmrf.run.progress import ProgressBar
 
             bar = stack.enter_context(ProgressBar(chosen.name, chosen.max_iterations, time_limit))
@@ -204,6 +206,11 @@ def check_limits(time_limit: float | None, threads: int | None, seed: int) -> No
         raise OptionError(f"threads is {threads}, expected at least 1")
     if seed < 0:
         raise OptionError(f"seed is {seed}, expected a whole number of at least 0")
+
+
+def check_resume(checkpoint: str | os.PathLike[str] | None, resume: bool) -> None:
+    if resume and checkpoint is None:
+        raise OptionError("resume needs a checkpoint: the folder in which the earlier run was saved")
 
 
 def _start_from(graph: FactorGraph, initial: Initial) -> Start:

@@ -1,4 +1,4 @@
-"""Saved state: the dual point of a run for a warm start, files of arrays, and checkpoints from which a run resumes."""
+"""Saved state: files of arrays, and checkpoints of a run from which it resumes."""
 
 from __future__ import annotations
 
@@ -9,98 +9,22 @@ import struct
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mapmrf.arrays import Floats, Ints, compact
+from mapmrf.arrays import Ints, compact
 from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.model.graph import FactorGraph
-from mapmrf.model.problem import Problem
 from mapmrf.run.atomic_files import whole_file
+from mapmrf.run.method import Array, Snapshot, Start
 from mapmrf.run.result import TracePoint, checked_numbers
 
 if TYPE_CHECKING:
     from mapmrf.run.loop import Loop
-    from mapmrf.run.method import Start
-
-MOST_NUMBERS = 2_000_000  # largest dual state that is kept in a result, in numbers: 16 MB
-
-
-@dataclass(frozen=True, eq=False)
-class DualState:
-    """Messages or multipliers of a run, in the layout of the method that computed them.
-
-    A dual point gives a bound on any model with the same variables, states and scopes, whatever its potentials: a run
-    may start from it after the potentials have changed.
-
-    Attributes
-    ----------
-    layout
-        Name of the layout: only a run with the same layout can use the numbers.
-    values : (n_numbers,)
-        The messages or multipliers.
-    card, scope_ptr, scope : (n_vars,), (n_factors + 1,), (n_edges,)
-        The structure they belong to: arrays of the `FactorGraph`.
-    rho
-        The penalty of ADMM in units of the model's interaction; 0 where there is none.
-    mu_v : (sum of card,)
-        The relaxed solution of ADMM that belongs to the multipliers, or None.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> first = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "mplp")
-    >>> first.dual
-    DualState(mplp: 240 numbers)
-    >>> again = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "mplp", initial=first)
-    >>> again.iterations < first.iterations, abs(again.bound - first.bound) < 1e-3
-    (True, True)
-    """
-
-    layout: str
-    values: Floats
-    card: Ints
-    scope_ptr: Ints
-    scope: Ints
-    rho: float = 0.0
-    mu_v: Floats | None = None
-
-    @classmethod
-    def of(
-        cls, problem: Problem, layout: str, values: Floats, *, rho: float = 0.0, mu_v: Floats | None = None
-    ) -> DualState | None:
-        """The dual state of a run, from its values (n_numbers,) and mu_v (n_states,); None if too large to keep."""
-        if len(values) > MOST_NUMBERS:
-            return None
-        graph = problem.graph
-        return cls(_full_name(problem, layout), values, graph.card, graph.scope_ptr, graph.scope, rho, mu_v)
-
-    def __repr__(self) -> str:
-        return f"DualState({self.layout.split(':')[0]}: {len(self.values)} numbers)"
-
-    def fits(self, graph: FactorGraph) -> bool:
-        """Return whether a model has the structure of this dual state."""
-        mine, others = (self.card, self.scope_ptr, self.scope), (graph.card, graph.scope_ptr, graph.scope)
-        return all(a is b or np.array_equal(a, b) for a, b in zip(mine, others, strict=True))
-
-    def values_for(self, problem: Problem, layout: str, size: int) -> Floats | None:
-        """The numbers, if a run on this problem uses the same layout; else None."""
-        same = self.layout == _full_name(problem, layout) and len(self.values) == size
-        return self.values if same and self.fits(problem.graph) else None
-
-
-def _full_name(problem: Problem, layout: str) -> str:
-    """A layout together with the problem's order of factors, which depends on forbidden configurations."""
-    batches = ",".join(f"{'x'.join(map(str, batch.shape))}{'!' * batch.hard}" for batch in problem.batches)
-    order = 0 if problem.sorted_by is None else zlib.crc32(np.ascontiguousarray(problem.sorted_by).tobytes())
-    return f"{layout}:{batches}:{order:x}"
-
 
 # -- Files of named arrays: a header that describes them, a checksum for each, written atomically ---------------------
 # The file begins with eight bytes that name the format, the length of the header and its checksum. The header is
@@ -115,8 +39,6 @@ ALIGNMENT = 64
 
 TYPES = {np.dtype(name).str: name for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")}
 """Types that arrays may have in a file: numbers only."""
-
-Array = NDArray[Any]
 
 
 class ArrayFile(NamedTuple):
@@ -253,22 +175,9 @@ def _array(file: BinaryIO, path: Path, begin: int, place: ArrayPlace, mapped: bo
     return np.fromfile(file, place.dtype, math.prod(place.shape)).reshape(place.shape)
 
 
-def put_back(target: Array, found: Mapping[str, Array], name: str) -> None:
-    """Copy an array from a file into one in memory; raise FormatError unless type and shape are the same."""
-    array = found.get(name)
-    if array is None or array.shape != target.shape or array.dtype != target.dtype:
-        what = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
-        raise FormatError(
-            f"the checkpoint's array {name!r}: found {what}, expected {target.dtype} of shape {target.shape}"
-        )
-    target[...] = array
-
-
 # -- Checkpoints of a run in one process: one file, written atomically, from which the run can be resumed -------------
 
 FILE = "run.mrf"
-
-EVERY = 300.0  # seconds between checkpoints
 
 
 def exact(value: Any) -> Any:
@@ -327,36 +236,18 @@ def origin_of(method: Any, seed: int, threads: int, graph: FactorGraph) -> dict[
     return {"method": method.name, "options": options, "seed": seed, "threads": threads, "model": crc}
 
 
-class LoopState(NamedTuple):
-    """What a checkpoint has of the loop, besides the labels; see `Loop`."""
-
-    iterations: int
-    end: float
-    n_steps: int
-    bound: float
-    spent: float  # seconds until then
-    trace: list[TracePoint]
-
-    def figures(self) -> dict[str, Any]:
-        return {**self._asdict(), "trace": [asdict(point) for point in self.trace]}
-
-    @classmethod
-    def of(cls, figures: Mapping[str, Any]) -> LoopState:
-        trace = [checked_numbers(TracePoint(**point)) for point in figures["trace"]]
-        end, bound, spent = (float(figures[name]) for name in ("end", "bound", "spent"))
-        return cls(int(figures["iterations"]), end, int(figures["n_steps"]), bound, spent, trace)
+def loop_figures(loop: Loop) -> dict[str, Any]:
+    """What a checkpoint has of the loop, besides the labels."""
+    figures = {name: getattr(loop, name) for name in ("iterations", "end", "n_steps")}
+    trace = [asdict(point) for point in loop.trace]
+    return {**figures, "bound": loop.incumbent.bound, "spent": loop.elapsed, "trace": trace}
 
 
-class Snapshot(NamedTuple):
-    """The state of a method: figures that JSON can hold, and arrays."""
-
-    figures: dict[str, Any]
-    arrays: dict[str, Array]
-
-
-def check_resume(checkpoint: str | os.PathLike[str] | None, resume: bool) -> None:
-    if resume and checkpoint is None:
-        raise OptionError("resume needs a checkpoint: the folder in which the earlier run was saved")
+def checked_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """What `loop_figures` has written, with all of its numbers; raises an error that `damaged` handles if some lack."""
+    kinds = {"iterations": int, "end": float, "n_steps": int, "bound": float, "spent": float}
+    trace = [checked_numbers(TracePoint(**point)) for point in figures["trace"]]
+    return {**{name: kind(figures[name]) for name, kind in kinds.items()}, "trace": trace}
 
 
 class SavedRun:
@@ -378,6 +269,10 @@ class SavedRun:
                 check_options(self.path, figures["origin"], self.origin)
             self.foreign = False
             self.found = found._replace(figures=figures)
+
+    def checked(self) -> AbstractContextManager[None]:
+        """The context in which a method starts from what was saved."""
+        return damaged(self.path)
 
     @property
     def due(self) -> bool:
@@ -401,8 +296,8 @@ class SavedRun:
             card = loop.incumbent.graph.card
             if labels.shape != card.shape or np.any((labels < 0) | (labels >= card)):
                 raise ValueError("labels that do not fit this model")
-            state, mine = LoopState.of(figures["loop"]), figures.get("method")
-        loop.resume(state, labels, continued=mine is not None)
+            found, mine = checked_figures(figures["loop"]), figures.get("method")
+        loop.resume(found, labels, continued=mine is not None)
         if mine is None:
             return replace(start, labels=labels, mu_v=None, dual=None)
         own = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
@@ -412,4 +307,4 @@ class SavedRun:
         arrays: dict[str, Any] = {"incumbent": compact(loop.incumbent.labels)}
         if snapshot is not None:
             arrays |= {f"method.{name}": array for name, array in snapshot.arrays.items()}
-        self.write({"loop": loop.state().figures(), "method": None if snapshot is None else snapshot.figures}, arrays)
+        self.write({"loop": loop_figures(loop), "method": None if snapshot is None else snapshot.figures}, arrays)

@@ -15,8 +15,8 @@ from mapmrf.learn.features import potential_counts
 from mapmrf.learn.training import QUICK, Inference, infer
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
+from mapmrf.run.method import DualState
 from mapmrf.run.result import Result
-from mapmrf.run.state import DualState
 
 try:
     import torch

@@ -38,7 +38,7 @@ from mapmrf.engines.admm.structs import BATCH, BatchRow, FactorKind, Rounding
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from mapmrf.run import calls as supervision
-from mapmrf.run.calls import CallAbandoned, Supervisor
+from mapmrf.run.clock import CallAbandoned, Supervisor
 from mapmrf.run.method import Start
 from plain_python import plain
 from strategies import Recipe

@@ -19,7 +19,7 @@ from mapmrf.engines.feasibility.clauses import propagate
 from mapmrf.engines.feasibility.conflict_search import FEASIBLE, INFEASIBLE, OPEN, ConflictSearch
 from mapmrf.engines.feasibility.repair import Repair
 from mapmrf.model.problem import Problem
-from mapmrf.run.repair import shortfall
+from mapmrf.run.incumbent import shortfall
 from plain_python import plain
 from strategies import Recipe, any_recipes, best_with_each_state, brute_force, labellings, with_weights
 

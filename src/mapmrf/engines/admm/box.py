@@ -13,7 +13,7 @@ from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.admm.penalty import interaction_scale
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Batch, Problem
-from mapmrf.run.calls import check_awaited
+from mapmrf.run.clock import check_awaited
 
 CHUNK = 1 << 18  # table entries processed at a time, which limits temporary memory
 

@@ -18,10 +18,9 @@ from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.model.polytope import dual_bound, integral
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Start
+from mapmrf.run.method import DualState, Start
 from mapmrf.run.repair import MOST_WORK, find_feasible
 from mapmrf.run.result import Status
-from mapmrf.run.state import DualState
 
 SLICE = 3e8
 """Work, in nanoseconds as `LSLPRun.work` estimates them, after which LP phase, beliefs and chains take turns."""

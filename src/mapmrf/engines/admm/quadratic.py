@@ -14,7 +14,7 @@ from mapmrf.engines.admm.penalty import interaction_scale
 from mapmrf.engines.admm.sphere_run import load_multipliers, save_multipliers
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
-from mapmrf.run.state import DualState
+from mapmrf.run.method import DualState
 
 
 class QuadraticPoint(NamedTuple):

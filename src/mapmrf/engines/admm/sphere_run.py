@@ -14,10 +14,9 @@ from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
 from mapmrf.errors import FormatError
-from mapmrf.run.method import Start
+from mapmrf.run.method import MOST_NUMBERS, Array, DualState, Start, put_back
 from mapmrf.run.options import is_closed
 from mapmrf.run.result import Status
-from mapmrf.run.state import MOST_NUMBERS, Array, DualState, put_back
 
 SPHERES = {
     "variables": SphereKind.VARIABLES,

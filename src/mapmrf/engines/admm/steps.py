@@ -24,7 +24,7 @@ from mapmrf.engines.admm.structs import (
     Scratch,
     SphereState,
 )
-from mapmrf.run.calls import check_awaited
+from mapmrf.run.clock import check_awaited
 from mapmrf.run.pool import Workers
 
 VAR_CHUNK = 16384  # variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads

@@ -22,9 +22,8 @@ from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.polytope import FactorMarginals, integral
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run import pace
-from mapmrf.run.method import Answer, Progress
+from mapmrf.run.method import MOST_NUMBERS, Answer, DualState, Progress
 from mapmrf.run.result import Status
-from mapmrf.run.state import MOST_NUMBERS, DualState
 
 DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3  # step rules
 MAJORITY, AVERAGE, SUBPROBLEM = 0, 1, 2  # decoding rules

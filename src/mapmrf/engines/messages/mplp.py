@@ -18,9 +18,8 @@ from mapmrf.kernels.pair_transforms import StructuredPairs, form_max_marginals, 
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
 from mapmrf.run import pace
-from mapmrf.run.method import Progress
+from mapmrf.run.method import DualState, Progress
 from mapmrf.run.pool import Workers
-from mapmrf.run.state import DualState
 
 FactorOrder = Literal["variables", "model", "random"]
 PassDirection = Literal["alternate", "forward"]

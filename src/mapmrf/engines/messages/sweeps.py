@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, short
-from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.compilation.toolchain import cgutils, extending, types
+from mapmrf.compilation.jit import bare, cgutils, compiled, extending, inlined, types
 from mapmrf.engines.messages.visit_order import Neighbours, VisitOrder, variable_depths
 from mapmrf.model.problem import Problem
 

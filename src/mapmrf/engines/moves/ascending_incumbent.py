@@ -11,7 +11,7 @@ from mapmrf.engines.moves.constrained_search import ConstrainedAscent
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
-from mapmrf.run.calls import check_awaited
+from mapmrf.run.clock import check_awaited
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Start
 

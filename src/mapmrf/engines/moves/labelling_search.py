@@ -19,8 +19,7 @@ from mapmrf.engines.moves.kicks import SearchKicks, largest_kick
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Start
-from mapmrf.run.state import Array
+from mapmrf.run.method import Array, Start
 
 CHAIN_ENTRIES = 2_000_000  # table entries that chains read per step: some 10 ms
 FIGURES = ("kicked", "steps", "last_steps", "total", "_rested_value", "_kicked_value", "_drawn", "_in_vain")

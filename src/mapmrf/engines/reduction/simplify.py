@@ -22,7 +22,7 @@ from mapmrf.model.factor_pool import FactorPool
 from mapmrf.model.graph import ROUND_OFF, FactorGraph
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run import pace
-from mapmrf.run.calls import check_awaited
+from mapmrf.run.clock import check_awaited
 
 
 @dataclass(frozen=True, eq=False)

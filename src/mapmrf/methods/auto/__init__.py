@@ -18,8 +18,8 @@ from mapmrf.methods.auto.relax import ExpansionTurns, RelaxationEnd, Scouts
 from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import SharedRun
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.memory import footprint_of
 from mapmrf.model.problem import Problem
-from mapmrf.run.footprints import footprint_of
 from mapmrf.run.method import Phases, Progress, Start, running
 from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.repair import penalised

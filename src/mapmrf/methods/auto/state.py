@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.stopping import CompilingPostponed, patience
 from mapmrf.methods.auto.settings import SETTINGS
+from mapmrf.model.memory import footprint_of
 from mapmrf.model.problem import Problem
-from mapmrf.run.footprints import footprint_of
 from mapmrf.run.incumbent import CheckedIncumbent
 from mapmrf.run.method import Answer, Method, PhasedRun, Progress, Start, running
 from mapmrf.run.result import Status

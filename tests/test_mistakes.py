@@ -25,7 +25,7 @@ TYPES: list[tuple[dict[str, Any], str]] = [
     ({"method": "lslp", "rho": "0.1"}, "lslp: rho is '0.1', expected a number"),
     ({"method": "lslp", "max_iterations": 2.5}, "lslp: max_iterations is 2.5, expected a whole number"),
     ({"prove": 3}, "auto: prove is 3, expected true or false"),
-    ({"method": "toulbar2", "eliminate": "2"}, "toulbar2: eliminate is '2', expected a number"),
+    ({"method": "toulbar2", "eliminate": "2"}, "toulbar2: eliminate is '2', expected a whole number or None"),
     ({"margins": "no"}, "margins is 'no', expected true or false"),
     ({"certificate": "no"}, "certificate is 'no', expected true or false"),
     ({"progress": "no"}, "progress is 'no', expected true or false"),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import re
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,94 +14,38 @@ from mapmrf import FactorGraph, OptionError, UnsupportedModel
 from mapmrf.methods import cuts, sdp
 from mapmrf.methods.cuts import Cuts
 from mapmrf.model.problem import Problem
-from mapmrf.run.registry import method_class, method_names
-from strategies import Recipe
+from mapmrf.run.options import kinds_of
+from mapmrf.run.registry import make_method, method_class, method_names
+from refusals import refuses
+from strategies import Recipe, brute_force, random_recipe, submodular
 
-# fmt: off
-LIMITS = """
-ad3: max_iterations >= 1, rho > 0, adapt_every >= 0, balance >= 1, rho_factor >= 1, rho_lower > 0, rho_upper > 0,
-    relaxation >= 0.1, primal_tol > 0, dual_tol > 0, check_every >= 1, node_iterations >= 1
-adsal: max_iterations >= 1, tol >= 0, presolve_iterations >= 1, presolve_tol >= 0, inner_iterations >= 1, gap_ratio >
-    1, decay > 1
-annealing: max_iterations >= 1, reads >= 1, hot > 0, cold > 0
-auto: max_iterations >= 1, starts >= 1, pool >= 1, width >= 0, memory > 0, relax_iterations >= 1, elimination_entries
-    >= 0, cuts_degree >= 0, branch_gap >= 0
-blocks: max_iterations >= 1, width >= 0, patience >= 1
-bp: max_iterations >= 1, damping >= 0, tol >= 0
-branch: max_iterations >= 1, memory > 0, i_bound >= 0, restarts >= 1, sweeps >= 0, join_sweeps >= 0, local_search >= 0
-chains: max_iterations >= 1, length >= 1, breadth >= 1
-cuts: max_iterations >= 1, rounds >= 0, local_search >= 0, lp_iterations >= 0, gap >= 0, memory > 0
-dd_sg: max_iterations >= 1, step_size > 0, patience >= 1, decay >= 0, exponent >= 0, tolerance >= 0
-exhaustive: max_iterations >= 1, max_labellings >= 1
-expansion: max_iterations >= 1
-flips: max_iterations >= 1, depth >= 1
-fusion: max_iterations >= 1, starts >= 1, depth >= 1, length >= 1, width >= 0, pool >= 0
-icm: max_iterations >= 1, starts >= 1
-l2box: max_iterations >= 1, rho > 0, sphere_weight > 0, mass_weight > 0, growth >= 1, update_every >= 1, rho_upper >
-    0, warm_rho > 0, curvature >= 0, cg_tol > 0, cg_limit >= 1, noise >= 0, forbidden > 0, tol >= 0, history >= 0,
-    value_tol >= 0
-lp: max_iterations >= 1
-lslp: sphere_weight > 0, sphere_block >= 0, alternate_block >= 0, rho > 0, eta >= 1, rho_upper > 0, update_every >= 1,
-    epsilon >= 0, relaxation > 0, freeze_after >= 0, noise >= 0, starts >= 1, warm_rho > 0, lp_rho > 0, lp_iterations
-    >= 0, tol > 0, patience >= 1, check_every >= 1, beliefs >= 0, max_iterations >= 1
-maxflow: max_iterations >= 1
-mplp: max_iterations >= 1, tol >= 0, decode_every >= 1
-mplp_c: max_iterations >= 1, tol >= 0, decode_every >= 1, whole >= 3, max_length >= 3, projections >= 1,
-    first_iterations >= 1, round_iterations >= 1, patience >= 0, per_round > 0, max_entries >= 0
-psdd: max_iterations >= 1, step_size > 0, patience >= 1, tolerance >= 0
-qpbo: max_iterations >= 1, rounds >= 0
-restarts: max_iterations >= 1, patience >= 1, kick >= 1, temperature >= 0, depth >= 1, length >= 1, width >= 0
-sdp: max_iterations >= 1, cut_spins >= 0, branch_spins >= 0
-tabu: max_iterations >= 1, patience >= 1, elite >= 1, trajectories >= 1
-toulbar2: max_iterations >= 1, vac >= 0, eliminate >= 0
-trbp: max_iterations >= 1, damping >= 0, tol >= 0, forests >= 1
-trws: max_iterations >= 1, tol >= 0, decode_every >= 1
-wcsp: max_iterations >= 1, eliminate >= 0, sweeps >= 0, local_search >= 0
-"""
-# fmt: on
+OPTIONS = [(name, option) for name in method_names() for option in kinds_of(method_class(name))]
+SMALL = (random_recipe(7, 6, 9).graph(), submodular(random_recipe(7, 6, 9)).graph())
 
 
-def limits() -> list[tuple[str, str, str, float]]:
-    """Method, option, ">" or ">=", and limit."""
-    rows = []
-    for line in LIMITS.replace("\n    ", " ").strip().splitlines():
-        name, stated = line.split(": ")
-        rows += [(name, *each.split()[:2], float(each.split()[2])) for each in stated.split(", ")]
-    return rows
-
-
-def kinds(name: str, option: str) -> tuple[Any, ...]:
-    """The alternatives of an option's type."""
-    hint = get_type_hints(method_class(name))[option]
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-
-
-@pytest.mark.parametrize(("name", "option", "sign", "limit"), limits())
-def test_numbers_below_their_limit_are_refused_by_name(name: str, option: str, sign: str, limit: float) -> None:
-    kind = float if float in kinds(name, option) else int
-    bad = kind(limit) if sign == ">" else kind(limit - 1)
-    with pytest.raises(OptionError, match=rf"^{name}: {option} is {re.escape(repr(bad))}, expected a"):
-        method_class(name)(**{option: bad})
-    if sign == ">=":
-        method_class(name)(**{option: kind(limit)})
-    if kind is float:
-        with pytest.raises(OptionError, match=f"^{name}: {option} is nan"):
-            method_class(name)(**{option: math.nan})
-
-
-@pytest.mark.parametrize("name", method_names())
-def test_every_number_has_a_limit_and_every_word_is_one_of_those_named(name: str) -> None:
-    stated = {option for method, option, _, _ in limits() if method == name}
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_numbers_and_words_have_limits_and_a_run_at_them_is_honest(name: str, option: str) -> None:
     cls = method_class(name)
-    numbers = {item.name for item in dataclasses.fields(cls) if {int, float} & set(kinds(name, item.name))}
-    assert numbers == stated
-    for item in dataclasses.fields(cls):
-        if get_origin(kinds(name, item.name)[0]) is Literal or (str in kinds(name, item.name) and item.default != ""):
-            with pytest.raises(OptionError, match=f"{name}: {item.name} is 'none', expected one of ") as refusal:
-                cls(**{item.name: "none"})
-            words = str(refusal.value).partition("expected one of ")[2].split(", ")
-            for word in words:
-                assert getattr(cls(**{item.name: word}), item.name) == word
+    legal, refused = [], {}
+    for kind, limits in kinds_of(cls)[option]:
+        if kind in (int, float):
+            assert option != "max_iterations" or limits.low == 1
+            legal += [] if limits.above else [kind(limits.low)]
+            low = kind(limits.low - (not limits.above))
+            refused |= dict.fromkeys((low, math.nan) if kind is float else (low,), str(limits))
+        elif kind is Literal:
+            legal += limits
+            refused["none"] = f"one of {', '.join(limits)}"
+        else:
+            assert kind is not str or getattr(cls(), option) == ""
+    for bad, expected in refused.items():
+        refuses(OptionError, f"{name}: {option} is {bad!r}, expected {expected}", cls, **{option: bad})
+    for value in legal:
+        method = cls(**{"max_iterations": 50, option: value})
+        for graph in SMALL:
+            if method.supports(Problem.compile(graph)) is None:
+                result, optimum = mapmrf.solve(graph, method), brute_force(graph)[0]
+                assert result.value <= optimum + 1e-9 and (result.bound is None or result.bound >= optimum - 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +61,16 @@ def test_every_number_has_a_limit_and_every_word_is_one_of_those_named(name: str
 def test_impossible_options_are_refused(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         method_class(name)(**options)
+
+
+def test_a_class_of_a_user_that_checks_by_itself_gets_its_types_checked_when_it_is_named() -> None:
+    @dataclass(frozen=True)
+    class Own(mapmrf.ICM):
+        def __post_init__(self) -> None:
+            """Check nothing."""
+
+    assert Own(starts=0).starts == 0
+    refuses(OptionError, "icm: starts is 'x', expected a whole number", make_method, Own(), {"starts": "x"})
 
 
 # -- models -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,7 +33,6 @@ from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
 from mapmrf.run.loop import relevant_part
 from mapmrf.run.method import Answer, Progress, Start
-from mapmrf.run.options import check_above, check_at_least, check_choice, check_within
 from mapmrf.run.registry import make_method, method_class
 from mapmrf.run.repair import find_feasible
 from mapmrf.run.result import TracePoint
@@ -448,24 +446,3 @@ def test_negative_weights_leave_a_model_as_it_is() -> None:
     recipe = random_constrained(3, n_vars=4)
     recipe.recipe.weights = [-1.0] * len(recipe.recipe.tables)
     assert relevant_part(recipe.graph(), -1e9) is None
-
-
-# -- checks of options ------------------------------------------------------------------------------------------------
-
-
-METHOD = SimpleNamespace(name="bp", damping=0.5, rho=0.0, schedule="odd", tol=math.nan)
-
-
-def test_options_in_range_pass_and_errors_name_everything() -> None:
-    check_choice(METHOD, "schedule", ("even", "odd"))
-    check_at_least(METHOD, 0, "rho", "damping")
-    check_above(METHOD, 0, "damping")
-    check_within(METHOD, 0, 0.5, "rho", "damping")
-    schedule = r"^bp: schedule is 'odd', expected one of even, all$"
-    refuses(OptionError, schedule, check_choice, METHOD, "schedule", ("even", "all"))
-    refuses(OptionError, r"^bp: rho is 0\.0, expected at least 1$", check_at_least, METHOD, 1, "rho")
-    refuses(OptionError, r"^bp: rho is 0\.0, expected a number above 0$", check_above, METHOD, 0, "damping", "rho")
-    damping = r"^bp: damping is 0\.5, expected a number from 0 to 0\.4$"
-    refuses(OptionError, damping, check_within, METHOD, 0, 0.4, "damping")
-    for check in (check_at_least, check_above):
-        refuses(OptionError, "tol is nan", check, METHOD, 0, "tol")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_above, check_at_least, check_choice, check_within, is_closed
+from mapmrf.run.options import NonNegativeInt, PositiveFloat, PositiveInt, Range, is_closed
 from mapmrf.run.result import Status
 
 ROOT_ITERATIONS = 2000  # iterations after which branch and bound accepts the root relaxation as it is
@@ -75,31 +75,26 @@ class AD3(Method):
     gives_bound: ClassVar[bool] = True
     native_constraints: ClassVar[bool] = True
 
-    max_iterations: int = _BY_MODE
-    rho: float = 0.4
-    rho_unit: str = "relative"
-    adapt_every: int = 20
-    balance: float = 10.0
-    rho_factor: float = 2.0
-    rho_lower: float = 1e-3
-    rho_upper: float = 1e3
-    relaxation: float = 1.0
-    primal_tol: float = 1e-6
-    dual_tol: float = 1e-6
-    check_every: int = 10
+    max_iterations: PositiveInt = _BY_MODE
+    rho: PositiveFloat = 0.4
+    rho_unit: Literal["relative", "absolute"] = "relative"
+    adapt_every: NonNegativeInt = 20
+    balance: Annotated[float, Range(1)] = 10.0
+    rho_factor: Annotated[float, Range(1)] = 2.0
+    rho_lower: PositiveFloat = 1e-3
+    rho_upper: PositiveFloat = 1e3
+    relaxation: Annotated[float, Range(0.1, 1.9)] = 1.0
+    primal_tol: PositiveFloat = 1e-6
+    dual_tol: PositiveFloat = 1e-6
+    check_every: PositiveInt = 10
     branch_and_bound: bool = False
-    node_order: str = "best"
-    node_iterations: int = 100
+    node_order: Literal["best", "depth"] = "best"
+    node_iterations: PositiveInt = 100
 
     def __post_init__(self) -> None:
         if self.max_iterations is None:
             object.__setattr__(self, "max_iterations", 10_000_000 if self.branch_and_bound else 2000)
-        check_choice(self, "rho_unit", ("relative", "absolute"))
-        check_choice(self, "node_order", ("best", "depth"))
-        check_above(self, 0, "rho", "rho_lower", "rho_upper", "primal_tol", "dual_tol")
-        check_at_least(self, 0, "adapt_every")
-        check_at_least(self, 1, "max_iterations", "balance", "rho_factor", "check_every", "node_iterations")
-        check_within(self, 0.1, 1.9, "relaxation")
+        super().__post_init__()
 
     def supports(self, problem: Problem) -> str | None:
         widest = max((max(batch.shape) for batch in problem.batches if batch.arity == 2), default=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.clock import REPAIR_SECONDS
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.options import NonNegativeFloat, PositiveInt, Range
 from mapmrf.run.repair import find_feasible
 from mapmrf.run.result import Status
 
@@ -62,20 +62,14 @@ class ADSal(Method):
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 
-    max_iterations: int = 1000
-    tol: float = 1e-6
-    presolve_iterations: int = 100
-    presolve_tol: float = 1e-4
-    inner_iterations: int = 3
-    gap_ratio: float = 4.0
-    decay: float = 2.0
+    max_iterations: PositiveInt = 1000
+    tol: NonNegativeFloat = 1e-6
+    presolve_iterations: PositiveInt = 100
+    presolve_tol: NonNegativeFloat = 1e-4
+    inner_iterations: PositiveInt = 3
+    gap_ratio: Annotated[float, Range(1, above=True)] = 4.0
+    decay: Annotated[float, Range(1, above=True)] = 2.0
     order: VariableOrder = "trees_last"
-
-    def __post_init__(self) -> None:
-        check_choice(self, "order", get_args(VariableOrder))
-        check_at_least(self, 1, "max_iterations", "presolve_iterations", "inner_iterations")
-        check_at_least(self, 0, "tol", "presolve_tol")
-        check_above(self, 1, "gap_ratio", "decay")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SmoothedRun:
         stopping = PassStopping(self.presolve_tol, initial.gap_tolerance)

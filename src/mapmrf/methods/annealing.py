@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -14,10 +14,8 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.options import PositiveFloat, PositiveInt
 from mapmrf.run.result import Status
-
-Rule = Literal["metropolis", "heat_bath"]
 
 
 @dataclass(frozen=True)
@@ -55,16 +53,11 @@ class Annealing(Method):
     title: ClassVar[str] = "simulated annealing with single-variable moves"
     family: ClassVar[str] = "local search"
 
-    max_iterations: int = 10_000
-    reads: int = 10
-    hot: float = 0.3
-    cold: float = 0.02
-    rule: Rule = "metropolis"
-
-    def __post_init__(self) -> None:
-        check_choice(self, "rule", get_args(Rule))
-        check_at_least(self, 1, "max_iterations", "reads")
-        check_above(self, 0, "hot", "cold")
+    max_iterations: PositiveInt = 10_000
+    reads: PositiveInt = 10
+    hot: PositiveFloat = 0.3
+    cold: PositiveFloat = 0.02
+    rule: Literal["metropolis", "heat_bath"] = "metropolis"
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AnnealingRun:
         labels = initial.first_labels(problem.graph)

@@ -12,7 +12,7 @@ from mapmrf.engines.moves.blocks import PER_VARIABLE, BlockMoves
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least
+from mapmrf.run.options import NonNegativeFloat, PositiveInt
 from mapmrf.run.result import Status
 
 REGION = 50_000  # maximum number of variables from which a block is chosen: planning it takes some tenths of a second
@@ -48,13 +48,9 @@ class Blocks(Method):
     title: ClassVar[str] = "block moves: exact optimisation over low-width parts"
     family: ClassVar[str] = "local search"
 
-    max_iterations: int = 1000
-    width: float = 10.0
-    patience: int = 20
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations", "patience")
-        check_at_least(self, 0, "width")
+    max_iterations: PositiveInt = 1000
+    width: NonNegativeFloat = 10.0
+    patience: PositiveInt = 20
 
     def start(self, problem: Problem, seed: int, initial: Start) -> BlocksRun:
         labels = initial.first_labels(problem.graph)

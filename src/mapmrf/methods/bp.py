@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from mapmrf.engines.messages.max_product import ForestWeights
-from mapmrf.engines.messages.message_passing import Decoding, MessagePassing, ScheduleName
+from mapmrf.engines.messages.message_passing import MessagePassing
 from mapmrf.model.problem import Problem
 
 
@@ -47,12 +47,6 @@ class BP(MessagePassing):
     name: ClassVar[str] = "bp"
     title: ClassVar[str] = "max-product loopy belief propagation (ogm-BP)"
     family: ClassVar[str] = "message passing"
-
-    max_iterations: int = 1000
-    damping: float = 0.5
-    tol: float = 1e-8
-    schedule: ScheduleName = "parallel"
-    decode: Decoding = "sequential"
 
     def weigh(self, problem: Problem, seed: int) -> ForestWeights:
         """Weight all factors by 1, as if there were no cycles; this gives no bound."""

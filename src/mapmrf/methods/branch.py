@@ -30,7 +30,7 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.run.options import check_above, check_at_least
+from mapmrf.run.options import NonNegativeInt, PositiveFloat, PositiveInt
 from mapmrf.run.result import Status
 
 STEP_LOOK_UPS = 3_000_000  # table look-ups of the search per step: some 30 ms
@@ -87,19 +87,14 @@ class Branch(Phases):
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 
-    max_iterations: int = sys.maxsize
-    memory: float = 1024.0
-    i_bound: int = 0
-    restarts: int = 10
-    sweeps: int = 50
-    join_sweeps: int = 20
+    max_iterations: PositiveInt = sys.maxsize
+    memory: PositiveFloat = 1024.0
+    i_bound: NonNegativeInt = 0
+    restarts: PositiveInt = 10
+    sweeps: NonNegativeInt = 50
+    join_sweeps: NonNegativeInt = 20
     caching: bool = True
-    local_search: int = 20
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations", "restarts")
-        check_at_least(self, 0, "i_bound", "sweeps", "join_sweeps", "local_search")
-        check_above(self, 0, "memory")
+    local_search: NonNegativeInt = 20
 
     def within(self, graph: FactorGraph, left: float) -> Branch:
         rest = left - (self.footprint(graph) or 0.0)

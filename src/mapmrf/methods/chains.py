@@ -8,7 +8,7 @@ from typing import ClassVar
 from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least
+from mapmrf.run.options import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,9 @@ class Chains(Method):
     title: ClassVar[str] = "chains of flips: variable-depth search (Kernighan-Lin)"
     family: ClassVar[str] = "local search"
 
-    max_iterations: int = 1000
-    length: int = 30
-    breadth: int = 1
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations", "length", "breadth")
+    max_iterations: PositiveInt = 1000
+    length: PositiveInt = 30
+    breadth: PositiveInt = 1
 
     def start(self, problem: Problem, seed: int, initial: Start) -> ChainSearch:
         search = ChainSearch(problem, self.length, self.breadth, seed)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -48,12 +48,11 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start, follow
-from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from mapmrf.run.result import Status
 
 log = logging.getLogger("mapmrf")
 
-Solver = Literal["auto", "highs", "scip"]
 Formulation = Compact | LocalPolytope | ConstrainedPolytope | Products
 
 STEP_CHANGES = 4_000_000  # states examined per step of local search with constraints: some 20 ms
@@ -116,20 +115,14 @@ class Cuts(Phases):
     # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
     stops_at_gap = False
 
-    max_iterations: int = sys.maxsize
-    solver: Solver = "auto"
-    rounds: int = 1000
+    max_iterations: PositiveInt = sys.maxsize
+    solver: Literal["auto", "highs", "scip"] = "auto"
+    rounds: NonNegativeInt = 1000
     persistency: bool = True
-    local_search: int = 10
-    lp_iterations: int = 300
-    gap: float = 1e-6
-    memory: float = 8192.0
-
-    def __post_init__(self) -> None:
-        check_choice(self, "solver", get_args(Solver))
-        check_at_least(self, 1, "max_iterations")
-        check_at_least(self, 0, "rounds", "local_search", "lp_iterations", "gap")
-        check_above(self, 0, "memory")
+    local_search: NonNegativeInt = 10
+    lp_iterations: NonNegativeInt = 300
+    gap: NonNegativeFloat = 1e-6
+    memory: PositiveFloat = 8192.0
 
     def within(self, graph: FactorGraph, left: float) -> Cuts:
         return replace(self, memory=min(self.memory, max(1.0, left / 2**20)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from mapmrf.engines.decomposition import subgradient as kernels
 from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent
@@ -11,11 +11,7 @@ from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.errors import OptionError
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_above, check_at_least, check_choice
-
-Parts = Literal["trees", "factors"]
-StepRule = Literal["level", "polyak", "diminishing"]
-LabelSource = Literal["all", "majority", "average", "subproblems"]
+from mapmrf.run.options import NonNegativeFloat, PositiveFloat, PositiveInt
 
 RULES = {"level": kernels.LEVEL, "polyak": kernels.POLYAK, "diminishing": kernels.DIMINISHING}
 WAYS = {"majority": kernels.MAJORITY, "average": kernels.AVERAGE, "subproblems": kernels.SUBPROBLEM}
@@ -65,23 +61,18 @@ class DDSG(Method):
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 
-    max_iterations: int = 1000
-    decomposition: Parts = "trees"
-    rule: StepRule = "level"
-    step_size: float = 1.0
-    patience: int = 40
-    decay: float = 1.0
-    exponent: float = 0.5
-    decode: LabelSource = "all"
-    tolerance: float = 1e-6
+    max_iterations: PositiveInt = 1000
+    decomposition: Literal["trees", "factors"] = "trees"
+    rule: Literal["level", "polyak", "diminishing"] = "level"
+    step_size: PositiveFloat = 1.0
+    patience: PositiveInt = 40
+    decay: NonNegativeFloat = 1.0
+    exponent: NonNegativeFloat = 0.5
+    decode: Literal["all", "majority", "average", "subproblems"] = "all"
+    tolerance: NonNegativeFloat = 1e-6
 
     def __post_init__(self) -> None:
-        check_choice(self, "decomposition", get_args(Parts))
-        check_choice(self, "rule", get_args(StepRule))
-        check_choice(self, "decode", get_args(LabelSource))
-        check_at_least(self, 1, "max_iterations", "patience")
-        check_above(self, 0, "step_size")
-        check_at_least(self, 0, "decay", "exponent", "tolerance")
+        super().__post_init__()
         if self.decode == "subproblems" and self.decomposition == "factors":
             raise OptionError("dd_sg: decode is 'subproblems', but a single factor gives no labelling")
 

@@ -19,7 +19,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least
+from mapmrf.run.options import PositiveInt
 from mapmrf.run.result import Status
 
 BLOCK = 2**14  # maximum number of labellings evaluated at once
@@ -58,11 +58,8 @@ class Exhaustive(Method):
     native_constraints: ClassVar[bool] = True
     native_automata: ClassVar[bool] = True
 
-    max_iterations: int = sys.maxsize
-    max_labellings: int = 2**24
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations", "max_labellings")
+    max_iterations: PositiveInt = sys.maxsize
+    max_labellings: PositiveInt = 2**24
 
     def supports(self, problem: Problem) -> str | None:
         log10 = float(np.log10(problem.graph.card).sum())  # the number itself may have a million digits

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from mapmrf.engines.flow.fusion_move import LabelMoves, why_no_fusion
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.options import PositiveInt
 from mapmrf.run.result import Status
-
-LabelMove = Literal["expansion", "swap"]
 
 
 @dataclass(frozen=True)
@@ -46,12 +44,8 @@ class Expansion(Method):
     title: ClassVar[str] = "alpha-expansion and alpha-beta swap by minimum cuts"
     family: ClassVar[str] = "graph cuts"
 
-    max_iterations: int = sys.maxsize
-    move: LabelMove = "expansion"
-
-    def __post_init__(self) -> None:
-        check_choice(self, "move", get_args(LabelMove))
-        check_at_least(self, 1, "max_iterations")
+    max_iterations: PositiveInt = sys.maxsize
+    move: Literal["expansion", "swap"] = "expansion"
 
     def supports(self, problem: Problem) -> str | None:
         return why_no_fusion(problem)

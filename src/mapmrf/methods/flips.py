@@ -8,7 +8,7 @@ from typing import ClassVar
 from mapmrf.engines.moves.chains import FlipSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least
+from mapmrf.run.options import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,8 @@ class Flips(Method):
     title: ClassVar[str] = "best flips of single variables, pairs and small connected sets (lazy flipper)"
     family: ClassVar[str] = "local search"
 
-    max_iterations: int = 1000
-    depth: int = 3
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations", "depth")
+    max_iterations: PositiveInt = 1000
+    depth: PositiveInt = 3
 
     def start(self, problem: Problem, seed: int, initial: Start) -> FlipSearch:
         search = FlipSearch(problem, self.depth)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,11 +17,8 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.options import NonNegativeFloat, NonNegativeInt, PositiveInt
 from mapmrf.run.result import Status
-
-Optimum = Literal["flips", "chains", "blocks"]
-Crossing = Literal["partition", "flow"]
 
 CALM = 2  # block passes without a change after which a labelling counts as a local optimum
 
@@ -68,20 +65,14 @@ class Fusion(Method):
     title: ClassVar[str] = "local optima from many starts, recombined by partition crossover"
     family: ClassVar[str] = "graph cuts"
 
-    max_iterations: int = 1000
-    starts: int = 100
-    descent: Optimum = "chains"
-    depth: int = 3
-    length: int = 20
-    width: float = 6.0
-    pool: int = 20
-    crossover: Crossing = "partition"
-
-    def __post_init__(self) -> None:
-        check_choice(self, "crossover", get_args(Crossing))
-        check_choice(self, "descent", get_args(Optimum))
-        check_at_least(self, 1, "max_iterations", "starts", "depth", "length")
-        check_at_least(self, 0, "width", "pool")
+    max_iterations: PositiveInt = 1000
+    starts: PositiveInt = 100
+    descent: Literal["flips", "chains", "blocks"] = "chains"
+    depth: PositiveInt = 3
+    length: PositiveInt = 20
+    width: NonNegativeFloat = 6.0
+    pool: NonNegativeInt = 20
+    crossover: Literal["partition", "flow"] = "partition"
 
     def supports(self, problem: Problem) -> str | None:
         return why_no_fusion(problem) if self.crossover == "flow" else None

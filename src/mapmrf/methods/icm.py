@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -12,10 +12,8 @@ from mapmrf.engines.moves.constrained_search import ConstrainedAscent
 from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.options import PositiveInt
 from mapmrf.run.result import Status
-
-Init = Literal["unary", "zeros"]
 
 
 @dataclass(frozen=True)
@@ -49,13 +47,9 @@ class ICM(Method):
     family: ClassVar[str] = "local search"
     native_constraints: ClassVar[bool] = True
 
-    max_iterations: int = 1000
-    starts: int = 1
-    init: Init = "unary"
-
-    def __post_init__(self) -> None:
-        check_choice(self, "init", get_args(Init))
-        check_at_least(self, 1, "max_iterations", "starts")
+    max_iterations: PositiveInt = 1000
+    starts: PositiveInt = 1
+    init: Literal["unary", "zeros"] = "unary"
 
     def start(self, problem: Problem, seed: int, initial: Start) -> ICMRun:
         graph = problem.graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range
 from mapmrf.run.result import Status
 
 
@@ -65,29 +65,23 @@ class L2Box(Method):
     title: ClassVar[str] = "binary quadratic program by ADMM over box and sphere (l2-Box)"
     family: ClassVar[str] = "ADMM"
 
-    max_iterations: int = 500
-    rho: float = 0.3
-    rho_unit: str = "relative"
-    sphere_weight: float = 1.0
-    mass_weight: float = 1.0
-    growth: float = 1.03
-    update_every: int = 3
-    rho_upper: float = 1000.0
-    warm_rho: float = 20.0
-    curvature: float = 1.2
-    cg_tol: float = 1e-3
-    cg_limit: int = 100
-    noise: float = 1e-3
-    forbidden: float = 2.0
-    tol: float = 1e-4
-    history: int = 20
-    value_tol: float = 1e-6
-
-    def __post_init__(self) -> None:
-        check_choice(self, "rho_unit", ("relative", "absolute"))
-        check_above(self, 0, "rho", "sphere_weight", "mass_weight", "rho_upper", "warm_rho", "cg_tol", "forbidden")
-        check_at_least(self, 0, "curvature", "noise", "tol", "history", "value_tol")
-        check_at_least(self, 1, "max_iterations", "growth", "update_every", "cg_limit")
+    max_iterations: PositiveInt = 500
+    rho: PositiveFloat = 0.3
+    rho_unit: Literal["relative", "absolute"] = "relative"
+    sphere_weight: PositiveFloat = 1.0
+    mass_weight: PositiveFloat = 1.0
+    growth: Annotated[float, Range(1)] = 1.03
+    update_every: PositiveInt = 3
+    rho_upper: PositiveFloat = 1000.0
+    warm_rho: PositiveFloat = 20.0
+    curvature: NonNegativeFloat = 1.2
+    cg_tol: PositiveFloat = 1e-3
+    cg_limit: PositiveInt = 100
+    noise: NonNegativeFloat = 1e-3
+    forbidden: PositiveFloat = 2.0
+    tol: NonNegativeFloat = 1e-4
+    history: NonNegativeInt = 20
+    value_tol: NonNegativeFloat = 1e-6
 
     def supports(self, problem: Problem) -> str | None:
         widest = max((batch.arity for batch in problem.batches), default=0)

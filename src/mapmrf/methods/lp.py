@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -18,12 +18,11 @@ from mapmrf.model.memory import Sizes, shown_bytes
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.options import PositiveInt
 from mapmrf.run.result import Status
 
 log = logging.getLogger("mapmrf")
 
-Algorithm = Literal["simplex", "ipm", "choose"]
 
 PER_ROW, PER_ENTRY, FIXED = 3000.0, 100.0, 1e8
 """Bytes per row and per entry of the program, and fixed: measured by benches/footprints.py; 10.4 GB on a 500 x 500
@@ -75,14 +74,10 @@ class LP(Method):
     exact_on_trees: ClassVar[bool] = True
     native_constraints: ClassVar[bool] = True
 
-    max_iterations: int = 2**31 - 1
-    solver: Algorithm = "simplex"
+    max_iterations: PositiveInt = 2**31 - 1
+    solver: Literal["simplex", "ipm", "choose"] = "simplex"
     crossover: bool = True
     presolve: bool = False
-
-    def __post_init__(self) -> None:
-        check_choice(self, "solver", get_args(Algorithm))
-        check_at_least(self, 1, "max_iterations")
 
     def footprint(self, graph: FactorGraph) -> float:
         """Estimate the bytes of the program and of HiGHS, roughly: its basis factors grow during the run."""

@@ -31,10 +31,8 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Snapshot, Start
-from mapmrf.run.options import check_above, check_at_least, check_choice
 from mapmrf.run.result import Status
 
-PRESETS = ("default", "paper")
 BY_PRESET: dict[str, tuple[Any, Any]] = {
     "rho": (0.25, 0.1),
     "rho_unit": ("relative", "absolute"),
@@ -52,7 +50,7 @@ BY_PRESET: dict[str, tuple[Any, Any]] = {
     "climb": (True, False),
     "max_iterations": (7000, 500),
 }
-"""The options set by the presets."""
+"""The options set by the presets `default` and `paper`."""
 
 MAX_RIDGE_CONFIGS = 64
 """Largest table for `sphere="factors"`, whose factor step is a dense quadratic program."""
@@ -137,20 +135,10 @@ class LSLP(LSLPOptions, Method):
     native_constraints: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_choice(self, "preset", PRESETS)
         for name, values in BY_PRESET.items():
             if getattr(self, name) is None:  # the only place: the preset sets the options left open
-                object.__setattr__(self, name, values[PRESETS.index(self.preset)])
-        check_choice(self, "variant", ("tied", "free"))
-        check_choice(self, "sphere", SPHERES)
-        check_choice(self, "rho_unit", ("relative", "absolute"))
-        check_choice(self, "start_from", ("uniform", "onehot"))
-        check_choice(self, "stop", ("plain", "paper"))
-        check_choice(self, "read_out", ("best", "last"))
-        check_above(self, 0, "rho", "rho_upper", "sphere_weight", "relaxation", "warm_rho", "lp_rho", "tol")
-        check_at_least(self, 0, "epsilon", "noise", "sphere_block", "alternate_block", "freeze_after")
-        check_at_least(self, 0, "lp_iterations", "beliefs")
-        check_at_least(self, 1, "eta", "update_every", "starts", "patience", "check_every", "max_iterations")
+                object.__setattr__(self, name, values[self.preset == "paper"])
+        super().__post_init__()
 
     @classmethod
     def paper(cls) -> LSLP:

@@ -11,7 +11,7 @@ from mapmrf.engines.flow.cut_model import CutModel, why_no_cut
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least
+from mapmrf.run.options import PositiveInt
 from mapmrf.run.result import Status
 
 
@@ -46,10 +46,7 @@ class MaxFlow(Method):
     exact_on_trees: ClassVar[bool] = True
     stops_at_gap = False  # the run ends with the exact optimum, not within a tolerance of it
 
-    max_iterations: int = sys.maxsize
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations")
+    max_iterations: PositiveInt = sys.maxsize
 
     def supports(self, problem: Problem) -> str | None:
         return why_no_cut(problem)

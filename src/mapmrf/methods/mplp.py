@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 from mapmrf.engines.messages.mplp import Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.options import NonNegativeFloat, PositiveInt
 from mapmrf.run.result import Status
 
 
@@ -51,17 +51,11 @@ class MPLP(Method):
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 
-    max_iterations: int = 1000
-    tol: float = 1e-7
+    max_iterations: PositiveInt = 1000
+    tol: NonNegativeFloat = 1e-7
     order: FactorOrder = "variables"
     schedule: PassDirection = "alternate"
-    decode_every: int = 10
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations", "decode_every")
-        check_at_least(self, 0, "tol")
-        check_choice(self, "order", get_args(FactorOrder))
-        check_choice(self, "schedule", get_args(PassDirection))
+    decode_every: PositiveInt = 10
 
     def start(self, problem: Problem, seed: int, initial: Start) -> DualDescent:
         """Start with zero messages or those of an earlier run, and eliminate pendant trees."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from mapmrf.engines.messages.mplp import ROUND_OFF, Dual, DualDescent, FactorOrd
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range
 from mapmrf.run.result import Status
 
 
@@ -74,29 +74,21 @@ class MPLPC(Phases):
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 
-    max_iterations: int = 1000
-    tol: float = 1e-7
+    max_iterations: PositiveInt = 1000
+    tol: NonNegativeFloat = 1e-7
     order: FactorOrder = "variables"
     schedule: PassDirection = "alternate"
-    decode_every: int = 10
+    decode_every: PositiveInt = 10
     triplets: bool = True
     cycles: bool = True
-    whole: int = 4
-    max_length: int = 32
-    projections: int = 4
-    first_iterations: int = 1000
-    round_iterations: int = 50
-    patience: float = 0.0005
-    per_round: float = 0.03
-    max_entries: int = 20_000_000
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations", "decode_every", "projections", "first_iterations", "round_iterations")
-        check_at_least(self, 0, "tol", "patience", "max_entries")
-        check_at_least(self, 3, "whole", "max_length")
-        check_above(self, 0, "per_round")
-        check_choice(self, "order", get_args(FactorOrder))
-        check_choice(self, "schedule", get_args(PassDirection))
+    whole: Annotated[int, Range(3)] = 4
+    max_length: Annotated[int, Range(3)] = 32
+    projections: PositiveInt = 4
+    first_iterations: PositiveInt = 1000
+    round_iterations: PositiveInt = 50
+    patience: NonNegativeFloat = 0.0005
+    per_round: PositiveFloat = 0.03
+    max_entries: NonNegativeInt = 20_000_000
 
     def start(self, problem: Problem, seed: int, initial: Start) -> MPLPCRun:
         """Start with zero messages except in pendant trees, and without clusters."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from mapmrf.engines.decomposition import subgradient as kernels
 from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent
 from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_above, check_at_least, check_choice
-
-PSDDRule = Literal["sqrt", "level"]
-PrimalSolution = Literal["average", "last"]
+from mapmrf.run.options import NonNegativeFloat, PositiveFloat, PositiveInt
 
 RULES = {"sqrt": kernels.SQRT, "level": kernels.LEVEL}
 
@@ -57,19 +54,12 @@ class PSDD(Method):
     family: ClassVar[str] = "LP and decomposition"
     gives_bound: ClassVar[bool] = True
 
-    max_iterations: int = 2000
-    rule: PSDDRule = "sqrt"
-    step_size: float = 0.3
-    patience: int = 20
-    primal: PrimalSolution = "average"
-    tolerance: float = 1e-6
-
-    def __post_init__(self) -> None:
-        check_choice(self, "rule", get_args(PSDDRule))
-        check_choice(self, "primal", get_args(PrimalSolution))
-        check_at_least(self, 1, "max_iterations", "patience")
-        check_above(self, 0, "step_size")
-        check_at_least(self, 0, "tolerance")
+    max_iterations: PositiveInt = 2000
+    rule: Literal["sqrt", "level"] = "sqrt"
+    step_size: PositiveFloat = 0.3
+    patience: PositiveInt = 20
+    primal: Literal["average", "last"] = "average"
+    tolerance: NonNegativeFloat = 1e-6
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SubgradientDescent:
         options = DescentOptions(

@@ -16,7 +16,7 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.run.options import check_at_least
+from mapmrf.run.options import NonNegativeInt, PositiveInt
 from mapmrf.run.result import Status
 
 
@@ -52,12 +52,8 @@ class QPBO(Phases):
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 
-    max_iterations: int = sys.maxsize
-    rounds: int = 5
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations")
-        check_at_least(self, 0, "rounds")
+    max_iterations: PositiveInt = sys.maxsize
+    rounds: NonNegativeInt = 5
 
     def supports(self, problem: Problem) -> str | None:
         return why_no_roof(problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
@@ -14,10 +14,8 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.options import NonNegativeFloat, PositiveInt
 from mapmrf.run.result import Status
-
-Move = Literal["flips", "chains", "blocks"]
 
 
 @dataclass(frozen=True)
@@ -61,19 +59,14 @@ class Restarts(Method):
     title: ClassVar[str] = "iterated local search: kick and repair random regions"
     family: ClassVar[str] = "local search"
 
-    max_iterations: int = 1000
-    patience: int = 50
-    move: Move = "chains"
-    kick: int = 100
-    temperature: float = 0.0
-    depth: int = 2
-    length: int = 20
-    width: float = 8.0
-
-    def __post_init__(self) -> None:
-        check_choice(self, "move", get_args(Move))
-        check_at_least(self, 1, "max_iterations", "patience", "kick", "depth", "length")
-        check_at_least(self, 0, "temperature", "width")
+    max_iterations: PositiveInt = 1000
+    patience: PositiveInt = 50
+    move: Literal["flips", "chains", "blocks"] = "chains"
+    kick: PositiveInt = 100
+    temperature: NonNegativeFloat = 0.0
+    depth: PositiveInt = 2
+    length: PositiveInt = 20
+    width: NonNegativeFloat = 8.0
 
     def start(self, problem: Problem, seed: int, initial: Start) -> RestartsRun:
         labels = initial.first_labels(problem.graph)

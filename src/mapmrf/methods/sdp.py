@@ -17,7 +17,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.run.options import check_at_least
+from mapmrf.run.options import NonNegativeInt, PositiveInt
 from mapmrf.run.result import Status
 
 MOST_SPINS = 5000  # maximum number of variables for which a bound is certified: its matrix has 200 MB then
@@ -63,13 +63,9 @@ class SDP(Phases):
     # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
     stops_at_gap = False
 
-    max_iterations: int = sys.maxsize
-    cut_spins: int = 1000
-    branch_spins: int = 250
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations")
-        check_at_least(self, 0, "cut_spins", "branch_spins")
+    max_iterations: PositiveInt = sys.maxsize
+    cut_spins: NonNegativeInt = 1000
+    branch_spins: NonNegativeInt = 250
 
     def footprint(self, graph: FactorGraph) -> float:
         return 20.0 * graph.n_vars**2 + 75.0 * graph.n_edges  # measured by benches/footprints.py

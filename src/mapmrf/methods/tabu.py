@@ -15,7 +15,7 @@ from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.run.options import check_at_least
+from mapmrf.run.options import PositiveInt
 from mapmrf.run.result import Status
 
 
@@ -60,13 +60,10 @@ class Tabu(Phases):
 
     native_constraints: ClassVar[bool] = True
 
-    max_iterations: int = sys.maxsize
-    patience: int = 5
-    elite: int = 8
-    trajectories: int = 200
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations", "patience", "elite", "trajectories")
+    max_iterations: PositiveInt = sys.maxsize
+    patience: PositiveInt = 5
+    elite: PositiveInt = 8
+    trajectories: PositiveInt = 200
 
     def supports(self, problem: Problem) -> str | None:
         return None if problem.graph.constraints is not None else why_not_binary_pairs(problem)

@@ -9,19 +9,17 @@ import math
 import re
 import sys
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.program.toulbar2_process import Toulbar2Message, Toulbar2Process, WholeCosts, packed
 from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.options import NonNegativeInt, PositiveInt
 from mapmrf.run.result import Status
 
 log = logging.getLogger("mapmrf")
-
-SearchKind = Literal["hbfs", "dfs", "vns"]
 
 POLL = 0.05  # seconds that a step waits for a message before it returns to the loop
 ELIMINATED_ENTRIES = 256  # maximum number of table entries created by eliminating variables before the search
@@ -64,18 +62,14 @@ class Toulbar2(Method):
     # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
     stops_at_gap = False
 
-    max_iterations: int = sys.maxsize
-    search: SearchKind = "hbfs"
-    vac: int = 0
-    eliminate: int | None = None
+    max_iterations: PositiveInt = sys.maxsize
+    search: Literal["hbfs", "dfs", "vns"] = "hbfs"
+    vac: NonNegativeInt = 0
+    eliminate: NonNegativeInt | None = None
     settings: str = ""
 
     def __post_init__(self) -> None:
-        check_choice(self, "search", get_args(SearchKind))
-        check_at_least(self, 1, "max_iterations")
-        check_at_least(self, 0, "vac")
-        if self.eliminate is not None:
-            check_at_least(self, 0, "eliminate")
+        super().__post_init__()
         _parsed(self.settings)
 
     def supports(self, problem: Problem) -> str | None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.engines.messages.max_product import ForestWeights, Tour
-from mapmrf.engines.messages.message_passing import Decoding, MessagePassing, ScheduleName
+from mapmrf.engines.messages.message_passing import MessagePassing
 from mapmrf.kernels.heaps_and_forests import grow_forest
 from mapmrf.model.problem import Problem
 from mapmrf.run.clock import check_awaited
-from mapmrf.run.options import check_at_least, check_choice
-
-Weighting = Literal["forests", "uniform", "degree"]
+from mapmrf.run.options import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -59,18 +57,8 @@ class TRBP(MessagePassing):
     family: ClassVar[str] = "message passing"
     gives_bound: ClassVar[bool] = True
 
-    max_iterations: int = 1000
-    damping: float = 0.5
-    tol: float = 1e-8
-    schedule: ScheduleName = "parallel"
-    decode: Decoding = "sequential"
-    weights: Weighting = "forests"
-    forests: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "weights", get_args(Weighting))
-        check_at_least(self, 1, "forests")
+    weights: Literal["forests", "uniform", "degree"] = "forests"
+    forests: PositiveInt = 10
 
     def weigh(self, problem: Problem, seed: int) -> ForestWeights:
         """Compute the weights given by the option."""

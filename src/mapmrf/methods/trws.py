@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 from mapmrf.engines.messages.sweeps import AT_REST, INFEASIBLE, PassFigures, PassStopping, SequentialPasses
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.method import MOST_NUMBERS, Answer, Array, DualState, Method, Progress, Snapshot, Start, put_back
-from mapmrf.run.options import check_at_least, check_choice
+from mapmrf.run.options import NonNegativeFloat, PositiveInt
 from mapmrf.run.result import Status
 
 
@@ -50,15 +50,10 @@ class TRWS(Method):
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 
-    max_iterations: int = 1000
-    tol: float = 1e-9
+    max_iterations: PositiveInt = 1000
+    tol: NonNegativeFloat = 1e-9
     order: VariableOrder = "trees_last"
-    decode_every: int = 1
-
-    def __post_init__(self) -> None:
-        check_choice(self, "order", get_args(VariableOrder))
-        check_at_least(self, 1, "max_iterations", "decode_every")
-        check_at_least(self, 0, "tol")
+    decode_every: PositiveInt = 1
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TRWSRun:
         order, stopping = VisitOrder.build(problem, self.order), PassStopping(self.tol, initial.gap_tolerance)

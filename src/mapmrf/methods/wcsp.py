@@ -21,7 +21,7 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.run.options import check_at_least
+from mapmrf.run.options import NonNegativeInt, PositiveInt
 from mapmrf.run.result import Status
 
 MOST_ENTRIES = 2.0**22
@@ -68,14 +68,10 @@ class WCSP(Phases):
     # the run ends with its own proof, as the loop's tolerance may be too wide for small potentials
     stops_at_gap = False
 
-    max_iterations: int = sys.maxsize
-    eliminate: int = 256
-    sweeps: int = 100
-    local_search: int = 10
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations")
-        check_at_least(self, 0, "eliminate", "sweeps", "local_search")
+    max_iterations: PositiveInt = sys.maxsize
+    eliminate: NonNegativeInt = 256
+    sweeps: NonNegativeInt = 100
+    local_search: NonNegativeInt = 10
 
     def supports(self, problem: Problem) -> str | None:
         return why_too_wide(problem.graph.constraints, problem.graph.card)

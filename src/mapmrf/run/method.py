@@ -18,7 +18,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import footprint_of
 from mapmrf.model.polytope import FactorMarginals
 from mapmrf.model.problem import Problem
-from mapmrf.run.options import GAP_TOLERANCE
+from mapmrf.run.options import GAP_TOLERANCE, PositiveInt, check_options
 from mapmrf.run.registry import revive, source_of
 from mapmrf.run.result import Status, TracePoint
 
@@ -181,7 +181,11 @@ class Method(ABC):
     stops_at_gap: ClassVar[bool] = True
     """Whether the loop may end the run as soon as the gap is closed."""
 
-    max_iterations: int
+    max_iterations: PositiveInt
+
+    def __post_init__(self) -> None:
+        """Check the options: a dataclass calls this when it is made."""
+        check_options(self)
 
     def supports(self, problem: Problem) -> str | None:
         """Return the reason why this method cannot solve the problem, or None if it can."""

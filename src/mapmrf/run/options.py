@@ -1,14 +1,14 @@
-"""Checks of a method's options: errors name the method, the option, what was found and what was expected."""
+"""Options of a method: their types say what is legal, and errors what was found and what was expected."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import types
-import typing
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable
 from functools import lru_cache
 from numbers import Integral, Real
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, Union, cast, get_args, get_origin, get_type_hints
 
 from mapmrf.errors import OptionError
 
@@ -21,14 +21,36 @@ _WANTED: dict[Any, str] = {
 }
 
 
-def check_types(method: Any, names: Iterable[str]) -> None:
-    """Raise OptionError for the first option whose value is not of its annotated type."""
-    # Types that are neither numbers, bools, text nor None are not checked.
-    kinds_of = _kinds_of(cast(Hashable, type(method)))
-    for name in names:
-        kinds = kinds_of.get(name, (object,))
-        if all(kind in _WANTED for kind in kinds) and not any(_is_a(getattr(method, name), kind) for kind in kinds):
-            raise _error(method, name, " or ".join(_WANTED[kind] for kind in kinds))
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The legal values of a number, as a part of its type: from `low`, or `above` it, to `high`."""
+
+    low: float
+    high: float = math.inf
+    above: bool = False
+
+    def __contains__(self, value: float) -> bool:  # nan is in no range
+        return self.low <= value <= self.high and not (self.above and value == self.low)
+
+    def __str__(self) -> str:
+        if self.high < math.inf:
+            return f"a number from {self.low} to {self.high}"
+        return f"a number above {self.low}" if self.above else f"at least {self.low}"
+
+
+PositiveInt = Annotated[int, Range(1)]
+NonNegativeInt = Annotated[int, Range(0)]
+PositiveFloat = Annotated[float, Range(0, above=True)]
+NonNegativeFloat = Annotated[float, Range(0)]
+
+
+def check_options(method: Any) -> None:
+    """Raise OptionError for the first option whose value its annotation does not allow."""
+    for name, kinds in kinds_of(cast(Hashable, type(method))).items():
+        value = getattr(method, name)
+        expected = [_expected(value, *kind) for kind in kinds]
+        if all(expected):
+            raise OptionError(f"{method.name}: {name} is {value!r}, expected {' or '.join(expected)}")
 
 
 def check_number(name: str, value: object, kind: type = float) -> None:
@@ -37,50 +59,42 @@ def check_number(name: str, value: object, kind: type = float) -> None:
 
 
 @lru_cache(maxsize=256)
-def _kinds_of(cls: Hashable) -> dict[str, tuple[Any, ...]]:
-    """The alternatives of every option of a method; cached, since this takes longer than a small model."""
-    # Literals are left to `check_choice`.
-    unions = (typing.Union, types.UnionType)
-    hints = typing.get_type_hints(cls).items()
-    return {name: typing.get_args(hint) if typing.get_origin(hint) in unions else (hint,) for name, hint in hints}
+def kinds_of(cls: Hashable) -> dict[str, list[tuple[Any, Any]]]:
+    """The alternatives of every option of a method, each a type and the words or the range that limit it.
+
+    Cached, since this takes longer than a small model.
+    """
+    try:
+        hints = get_type_hints(cls, include_extras=True)
+    except NameError:  # a class of a notebook or a script may name what only type checkers see
+        return {}
+    return {item.name: _alternatives(hints[item.name]) for item in dataclasses.fields(cast(Any, cls))}
+
+
+def _alternatives(hint: Any) -> list[tuple[Any, Any]]:
+    if get_origin(hint) in (Union, types.UnionType):
+        return [kind for part in get_args(hint) for kind in _alternatives(part)]
+    if get_origin(hint) is Annotated:
+        return [get_args(hint)]
+    return [(Literal, get_args(hint)) if get_origin(hint) is Literal else (hint, None)]
+
+
+def _expected(value: Any, kind: Any, limits: Any) -> str:
+    """What was expected instead of a value that is no such alternative; nothing if it is one."""
+    if not _is_a(value, kind):
+        return _WANTED[kind]
+    if limits is None or value in limits:
+        return ""
+    return f"one of {', '.join(limits)}" if kind is Literal else str(limits)
 
 
 def _is_a(value: object, kind: Any) -> bool:
-    if type(value) is kind:
+    if type(value) is kind or kind not in _WANTED:  # other types are not checked
         return True
     if kind in (int, float):
         number = Integral if kind is int else Real
         return isinstance(value, number) and not isinstance(value, bool)
     return isinstance(value, kind)
-
-
-def check_choice(method: Any, option: str, choices: Iterable[str]) -> None:
-    if getattr(method, option) not in choices:
-        raise _error(method, option, f"one of {', '.join(choices)}")
-
-
-def check_at_least(method: Any, low: float, *options: str) -> None:
-    """Raise OptionError for the first option below `low`; nan is below everything."""
-    _check_range(method, options, lambda value: value >= low, f"at least {low}")
-
-
-def check_above(method: Any, low: float, *options: str) -> None:
-    _check_range(method, options, lambda value: value > low, f"a number above {low}")
-
-
-def check_within(method: Any, low: float, high: float, *options: str) -> None:
-    _check_range(method, options, lambda value: low <= value <= high, f"a number from {low} to {high}")
-
-
-def _check_range(method: Any, options: Iterable[str], is_legal: Callable[[float], bool], expected: str) -> None:
-    for option in options:
-        value = getattr(method, option)
-        if not _is_a(value, float) or not is_legal(value):
-            raise _error(method, option, expected if _is_a(value, float) else "a number")
-
-
-def _error(method: Any, option: str, expected: str) -> OptionError:
-    return OptionError(f"{method.name}: {option} is {getattr(method, option)!r}, expected {expected}")
 
 
 # -- The relative gap between a bound and a value, and when it is small enough ----------------------------------------

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mapmrf.errors import MapMRFError, OptionError, UnknownName
-from mapmrf.run.options import check_types
+from mapmrf.run.options import check_options
 
 if TYPE_CHECKING:
     from mapmrf.run.method import Method
@@ -130,7 +130,8 @@ def make_method(method: str | Method, options: dict[str, Any], also: Iterable[st
             nearest = _nearest(key, [*known, *also])
             raise OptionError(f"{cls.name} has no option {key!r}{nearest}; known: {', '.join(known)}")
     made = dataclasses.replace(method, **options) if isinstance(method, Method) else cls(**options)  # type: ignore[type-var]
-    check_types(made, options)
+    if "__post_init__" in vars(cls):  # a user's class need not call that of Method
+        check_options(made)
     return made
 
 

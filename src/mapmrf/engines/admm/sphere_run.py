@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
 from mapmrf.errors import FormatError
 from mapmrf.run.method import MOST_NUMBERS, Array, DualState, Start, put_back
-from mapmrf.run.options import is_closed
+from mapmrf.run.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range, is_closed
 from mapmrf.run.result import Status
 
 SPHERES = {
@@ -33,17 +33,17 @@ _BY_PRESET: Any = None
 class PaperOptions:
     """The options of LS-LP that the paper has; `mapmrf.LSLP` describes them."""
 
-    preset: str = "default"
-    variant: str = "tied"
-    sphere: str = "variables"
-    rho: float = _BY_PRESET
-    eta: float = _BY_PRESET
-    rho_upper: float = _BY_PRESET
-    epsilon: float = _BY_PRESET
-    stop: str = _BY_PRESET
-    tol: float = _BY_PRESET
-    read_out: str = _BY_PRESET
-    max_iterations: int = _BY_PRESET
+    preset: Literal["default", "paper"] = "default"
+    variant: Literal["tied", "free"] = "tied"
+    sphere: Literal["variables", "affine", "factors", "off"] = "variables"
+    rho: PositiveFloat = _BY_PRESET
+    eta: Annotated[float, Range(1)] = _BY_PRESET
+    rho_upper: PositiveFloat = _BY_PRESET
+    epsilon: NonNegativeFloat = _BY_PRESET
+    stop: Literal["plain", "paper"] = _BY_PRESET
+    tol: PositiveFloat = _BY_PRESET
+    read_out: Literal["best", "last"] = _BY_PRESET
+    max_iterations: PositiveInt = _BY_PRESET
 
 
 @dataclass(frozen=True)
@@ -51,26 +51,26 @@ class LSLPOptions(PaperOptions):
     """All options of LS-LP: those of the paper, and those of a run that has more than one phase."""
 
     # the penalty
-    rho_unit: str = _BY_PRESET
-    update_every: int = 1
-    sphere_weight: float = 1.0
-    relaxation: float = 1.0
-    freeze_after: int = 0
+    rho_unit: Literal["relative", "absolute"] = _BY_PRESET
+    update_every: PositiveInt = 1
+    sphere_weight: PositiveFloat = 1.0
+    relaxation: PositiveFloat = 1.0
+    freeze_after: NonNegativeInt = 0
     # the LP phase, starts, and labellings beside them
     lp_phase: bool = _BY_PRESET
-    lp_rho: float = 0.4
-    lp_iterations: int = 1000
-    starts: int = _BY_PRESET
-    start_from: str = "uniform"
-    noise: float = 1e-3
-    sphere_block: int = 0
-    alternate_block: int = _BY_PRESET
-    warm_rho: float = 20.0
-    beliefs: int = _BY_PRESET
+    lp_rho: PositiveFloat = 0.4
+    lp_iterations: NonNegativeInt = 1000
+    starts: PositiveInt = _BY_PRESET
+    start_from: Literal["uniform", "onehot"] = "uniform"
+    noise: NonNegativeFloat = 1e-3
+    sphere_block: NonNegativeInt = 0
+    alternate_block: NonNegativeInt = _BY_PRESET
+    warm_rho: PositiveFloat = 20.0
+    beliefs: NonNegativeInt = _BY_PRESET
     climb: bool = _BY_PRESET
     # measuring and stopping
-    check_every: int = _BY_PRESET
-    patience: int = 3
+    check_every: PositiveInt = _BY_PRESET
+    patience: PositiveInt = 3
 
 
 class SpherePhase(NamedTuple):

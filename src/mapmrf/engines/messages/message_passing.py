@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.messages.max_product import ForestWeights, Messages, Tour, make_messages, potential_scale
@@ -14,32 +14,25 @@ from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import check_at_least, check_choice, check_within
+from mapmrf.run.options import NonNegativeFloat, PositiveInt, Range
 from mapmrf.run.result import Status
 
-ScheduleName = Literal["parallel", "sequential"]
-Decoding = Literal["sequential", "argmax"]
 MEASURE_EVERY = 10  # iterations between measurements; more if an iteration takes longer than a step
 # Enough for a model without cycles: from the leaves to the roots and back.
 TWO_SWEEPS = MessageSchedule(flooding=False, damping=0.0, tol=-1.0)
 
 
+@dataclass(frozen=True)
 class MessagePassing(Method):
     """Pass messages between factors and variables; concrete methods define the weights of the factors."""
 
     exact_on_trees: ClassVar[bool] = True
 
-    damping: float
-    tol: float
-    schedule: ScheduleName
-    decode: Decoding
-
-    def __post_init__(self) -> None:
-        check_choice(self, "schedule", get_args(ScheduleName))
-        check_choice(self, "decode", get_args(Decoding))
-        check_within(self, 0.0, 0.999, "damping")
-        check_at_least(self, 0.0, "tol")
-        check_at_least(self, 1, "max_iterations")
+    max_iterations: PositiveInt = 1000
+    damping: Annotated[float, Range(0.0, 0.999)] = 0.5
+    tol: NonNegativeFloat = 1e-8
+    schedule: Literal["parallel", "sequential"] = "parallel"
+    decode: Literal["sequential", "argmax"] = "sequential"
 
     @abstractmethod
     def weigh(self, problem: Problem, seed: int) -> ForestWeights:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.numpy_elimination import eliminate_small, small_order
@@ -21,14 +21,12 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import footprint_of
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Phases, Progress, Start, running
-from mapmrf.run.options import check_above, check_at_least, check_choice
+from mapmrf.run.options import NonNegativeFloat, PositiveFloat, PositiveInt
 from mapmrf.run.repair import penalised
 from mapmrf.run.result import Status
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.portfolio import Portfolio
-
-SolverName = Literal["auto", "highs", "scip"]
 
 
 @dataclass(frozen=True)
@@ -96,25 +94,19 @@ class Auto(Phases):
     exact_on_trees: ClassVar[bool] = True
     native_constraints: ClassVar[bool] = True
 
-    max_iterations: int = 3000
-    starts: int = 5
-    pool: int = 3
-    width: float = 13.0
+    max_iterations: PositiveInt = 3000
+    starts: PositiveInt = 5
+    pool: PositiveInt = 3
+    width: NonNegativeFloat = 13.0
     prove: bool = True
-    solver: SolverName = "auto"
-    memory: float = 1024.0
-    relax_iterations: int = 1000
+    solver: Literal["auto", "highs", "scip"] = "auto"
+    memory: PositiveFloat = 1024.0
+    relax_iterations: PositiveInt = 1000
     flow: bool = True
     simplify: bool = True
-    elimination_entries: float = 2.0**24
-    cuts_degree: float = 12.0
-    branch_gap: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_choice(self, "solver", get_args(SolverName))
-        check_at_least(self, 1, "max_iterations", "starts", "pool", "relax_iterations")
-        check_at_least(self, 0, "width", "elimination_entries", "cuts_degree", "branch_gap")
-        check_above(self, 0, "memory")
+    elimination_entries: NonNegativeFloat = 2.0**24
+    cuts_degree: NonNegativeFloat = 12.0
+    branch_gap: NonNegativeFloat = 0.01
 
     def footprint(self, graph: FactorGraph) -> float | None:
         """Bytes that the relaxation needs; later phases are skipped where they do not fit."""

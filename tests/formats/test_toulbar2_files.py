@@ -178,6 +178,9 @@ FUNCTIONS = {
     "knapsackp 3 1 1 2 2 1 1 2 2 0 1 2 1": lambda x: (
         0 if 2 * (x[0] == 1) + (x[1] == 1) + 2 * (x[1] == 2) + (x[3] == 2) >= 3 else math.inf
     ),
+    "knapsackv 3 4 0 1 2 1 1 1 1 2 2 3 2 1": lambda x: (
+        0 if 2 * (x[0] == 1) + (x[1] == 1) + 2 * (x[1] == 2) + (x[3] == 2) >= 3 else math.inf
+    ),
     "clique 1 1 0 2 0 1 0 1 2": lambda x: 0 if (x[0] == 0) + (x[1] in (0, 1)) + (x[3] == 2) <= 1 else math.inf,
 }
 
@@ -207,7 +210,7 @@ CFN_FUNCTIONS = {
         "knapsackp 3 1 1 2 2 1 1 2 2 0 1 2 1"
     ),
     "knapsackv, params: {capacity: 3, weightedvalues: [[a 1 2] [b 1 1] [1 2 2] [d 2 1]]}": (
-        "knapsackp 3 1 1 2 2 1 1 2 2 0 1 2 1"
+        "knapsackv 3 4 0 1 2 1 1 1 1 2 2 3 2 1"
     ),
     "clique, params: {rhs: 1, values: [[x] [0 1] [] [2]]}": "clique 1 1 0 2 0 1 0 1 2",
 }

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,10 +16,10 @@ from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.constraints import Constraint
 from mapmrf.errors import FormatError
 from mapmrf.formats.files import AnyPath, charge, read_bytes, write_text
-from mapmrf.formats.global_functions import KEYWORDS, Limits, WrittenFunction, at_least, counting, of_ones, written
-from mapmrf.formats.lists import HUGE, stays_list
+from mapmrf.formats.global_functions import KEYWORDS, GlobalFunction, WrittenFunction, written
+from mapmrf.formats.lists import stays_list
 from mapmrf.formats.scales import DIGITS, check_values, choose_decimals, rounding
-from mapmrf.formats.tables import COPIES, TABLES, Factors, build, check_states, naming, variables_with
+from mapmrf.formats.tables import COPIES, TABLES, Factors, build, check_states, factors_to_write, naming
 from mapmrf.formats.tokens import Allowed, Scanner, fitting_names, names_replaced, parse_numbers, shown
 from mapmrf.model.graph import FactorGraph, Names
 
@@ -26,7 +27,6 @@ SUFFIXES = (".cfn",)
 CONSTRAINTS = True
 
 OPEN, CLOSE = b"[", b"]"
-CFN_TYPES = (*KEYWORDS, "knapsackv")
 _COMMENT = re.compile(rb"(?m)^#[^\n]*")
 _TOKEN = re.compile(rb'[\s,:]*(?:([{\[])|([}\]])|"([^"\n]*)"|([^\s,:{}\[\]"]+))')
 _BRACKET = re.compile(rb"[{}\[\]]")
@@ -284,15 +284,29 @@ def _function(scanner: _RelaxedJson, model: _CfnModel, what: str) -> None:
 
 def _global(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], what: str) -> None:
     kind = scanner.word(what).decode("utf-8", "replace")
-    if kind not in CFN_TYPES:
-        expected = f"a function with costs, or one of {', '.join(CFN_TYPES)}"
+    if kind not in KEYWORDS:
+        expected = f"a function with costs, or one of {', '.join(KEYWORDS)}"
         scanner.fail(what, expected, f"a global function of type {kind!r}")
     if scanner.word(what) != b"params":
         scanner.fail(what, "'params'")
     scanner.open(f"params of {what}")
     nested = _nested(scanner, f"params of {what}")
+
+    def price(cost: float) -> float:
+        return math.inf if math.isinf(cost) or model.sign * cost >= model.bound else model.sign * cost
+
+    @cache
+    def places(i: int) -> dict[bytes, int]:
+        return {value.encode(): k for k, value in enumerate(model.values[i] or ())}
+
+    def state(i: int, name: bytes) -> int:
+        return places(i)[name] if name in places(i) else int(name)
+
     try:
-        model.constraints.extend(_constraints(model, kind, scope, nested))
+        names = [bytes(word).decode("utf-8", "replace") for word in nested[::2]]
+        function = GlobalFunction(kind, scope, dict(zip(names, nested[1::2], strict=True)))
+        card = np.array(model.card, dtype=np.int64)
+        model.constraints.extend(function.constraints(card, model.variables, state, price))
     except FormatError as error:
         raise FormatError(f"{scanner.path}: {what}: {error}") from None
     except (ValueError, KeyError, IndexError, TypeError, OverflowError):
@@ -311,54 +325,6 @@ def _nested(scanner: _RelaxedJson, what: str, depth: int = 8) -> list[Any]:
         else:
             found.append(scanner.word(what))
     return found
-
-
-def _constraints(model: _CfnModel, kind: str, scope: list[int], nested: list[Any]) -> Iterator[Constraint]:
-    """The constraints of a function; costs that reach the bound forbid. Invalid input raises ValueError or the like."""
-    given = dict(zip([bytes(word) for word in nested[::2]], nested[1::2], strict=True))
-    card = np.array(model.card, dtype=np.int64)
-    known = [{value.encode(): k for k, value in enumerate(model.values[i] or ())} for i in scope]
-
-    def word(name: bytes) -> str:
-        return bytes(given[name]).decode("utf-8", "replace")
-
-    def several(name: bytes) -> list[Any]:
-        if not isinstance(given[name], list):
-            raise TypeError(name)
-        return list(given[name])
-
-    def state(at: int, name: bytes) -> int:
-        return known[at][name] if name in known[at] else int(name)
-
-    if kind in ("salldiff", "sgcc", "samong"):
-        cost = model.sign * float(word(b"cost"))
-        cost = math.inf if math.isinf(cost) or cost >= model.bound else cost
-        limits: Limits = []
-        if kind == "samong":
-            states = tuple(state(0, k) for k in several(b"values"))
-            limits = [(states, int(float(word(b"min"))), int(float(word(b"max"))))]
-        elif kind == "sgcc":
-            limits = [((state(0, k),), int(low), int(high)) for k, low, high in several(b"bounds")]
-        yield from counting(kind, scope, (word(b"metric"), cost), limits, card)
-        return
-    if kind == "clique":
-        weights = [[(state(at, k), -1.0) for k in mine] for at, mine in enumerate(several(b"values"))]
-        yield at_least(scope, -float(word(b"rhs")), weights)
-        return
-    capacity = float(word(b"capacity"))
-    if kind == "knapsack":
-        yield at_least(scope, capacity, of_ones(scope, [float(weight) for weight in several(b"weights")], card))
-        return
-    listed = several(b"weightedvalues")
-    if kind == "knapsackp":
-        weights = [[(state(at, k), float(w)) for k, w in mine] for at, mine in enumerate(listed)]
-    else:  # knapsackv: triples of a variable, by index or name, a state and a weight
-        place = {str(i).encode(): at for at, i in enumerate(scope)}
-        place |= {model.variables[i].encode(): at for at, i in enumerate(scope)}
-        weights = [[] for _ in scope]
-        for variable, k, weight in listed:
-            weights[place[variable]].append((state(place[variable], k), float(weight)))
-    yield at_least(scope, capacity, weights)
 
 
 def _variable(scanner: _RelaxedJson, model: _CfnModel, token: bytes, what: str) -> int:
@@ -383,7 +349,7 @@ def _costs(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], default: f
     size = math.prod(map(float, shape))
     if default is not None:
         tuples, costs = _tuples(scanner, model, scope, text, what)
-        if stays_list(size, len(costs), shape, scanner.text.count(b"costs") if size > HUGE else 1):
+        if stays_list(size, len(costs), shape):
             model.lists[a] = tuples
             _charge(scanner, model, len(costs) + 1.0, what)
             model.tables.append(np.append(default, costs))
@@ -533,26 +499,19 @@ def _text(graph: FactorGraph, number: str, bound: str, functions: list[WrittenFu
         states = names.states[i] if names.states else ()
         yield f"  {name}: [{' '.join(states)}]\n" if states else f"  {name}: {graph.card[i]}\n"
     yield " },\n functions: {\n"
-    if graph.constant:
-        yield f"  constant: {{scope: [], costs: [{_cost_text(np.array([graph.constant]), number)}]}}\n"
-    for i in variables_with(graph, graph.theta_v != 0).tolist():
-        costs = _cost_text(graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]], number)
-        yield f"  u{i}: {{scope: [{names.variables[i]}], costs: [{costs}]}}\n"
-    # Yield the factors; a shared table is written with the last factor that uses it, to which the others refer.
-    last = dict(zip(graph.table_of.tolist(), range(graph.n_factors), strict=True))
-    for a, t in enumerate(graph.table_of.tolist()):
-        scope = " ".join([names.variables[i] for i in graph.scope_of(a).tolist()])
-        costs = f"[{_cost_text(graph.table(a).ravel(), number)}]" if last[t] == a else f"f{last[t]}"
+    factors = factors_to_write(graph, (graph.constant, graph.theta_v, graph.theta_t), 0.0, alone=False)
+    # A shared table is written with the last factor that uses it, to which the others refer.
+    last = dict(zip(factors.table_of.tolist(), range(len(factors.table_of)), strict=True))
+    for a, t in enumerate(factors.table_of.tolist()):
+        scope = " ".join([names.variables[i] for i in factors.scope_of(a).tolist()])
+        costs = f"f{last[t]}"
+        if last[t] == a:  # as decimals, inf where forbidden
+            entries = 0.0 - factors.theta_t[factors.table_ptr[t] : factors.table_ptr[t + 1]]
+            costs = f"[{((number * len(entries)) % tuple(entries.tolist())).strip()}]"
         yield f"  f{a}: {{scope: [{scope}], costs: {costs}}}\n"
     for c, function in enumerate(functions):
         yield f"  g{c}: {_function_text(function, names.variables, bound)}\n"
     yield " }\n}\n"
-
-
-def _cost_text(theta: Floats, number: str) -> str:
-    """Costs as decimals, ``inf`` where forbidden."""
-    costs = -theta + 0.0
-    return ((number * len(costs)) % tuple(costs.tolist())).strip()
 
 
 def _function_text(function: WrittenFunction, names: tuple[str, ...], bound: str) -> str:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,14 +23,112 @@ from mapmrf.model.names import Names
 
 _log = logging.getLogger("mapmrf")
 
-KEYWORDS = ("salldiff", "sgcc", "samong", "knapsack", "knapsackp", "clique")  # the supported functions
+_PARAMETERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "salldiff": (("metric", "word"), ("cost", "word")),
+    "sgcc": (("metric", "word"), ("cost", "word"), ("bounds", "list of 3")),
+    "samong": (("metric", "word"), ("cost", "word"), ("min", "word"), ("max", "word"), ("values", "list of 1")),
+    "knapsack": (("capacity", "word"), ("weights", "word each")),
+    "knapsackp": (("capacity", "word"), ("weightedvalues", "list of 2 each")),
+    "knapsackv": (("capacity", "word"), ("weightedvalues", "list of 3")),
+    "clique": (("rhs", "word"), ("values", "list of 1 each")),
+}
+"""The supported functions and their parameters in the order of a ``.wcsp`` file.
+
+A list begins with its length, and its elements have so many words; ``each`` means one for every variable of the scope.
+"""
+KEYWORDS = tuple(_PARAMETERS)
 
 Limits = Sequence[tuple[tuple[int, ...], int, int]]
 """For sets of states, the smallest and largest number of variables that may have one of them."""
-Weights = Sequence[Sequence[tuple[int, float]]]  # for every variable of a scope, weights of its states
 
 
-def counting(
+@dataclass(frozen=True)
+class GlobalFunction:
+    """A function by its keyword: its scope, and its parameters by name, each of which is a word or a nested list."""
+
+    keyword: str
+    scope: list[int]
+    given: dict[str, Any]
+
+    def constraints(
+        self, card: Ints, variables: Sequence[str], state: Callable[[int, bytes], int], price: Callable[[float], float]
+    ) -> Iterator[Constraint]:
+        """The constraints; `state` finds that of a variable, `price` turns a cost into a penalty, inf if it forbids."""
+        # Raises ValueError, KeyError, IndexError, TypeError or OverflowError for parameters that are not as expected.
+        scope, keyword = self.scope, self.keyword
+        if keyword in ("salldiff", "sgcc", "samong"):
+            violations = self.word("metric"), price(self.number("cost"))
+            limits: Limits = []
+            if keyword == "samong":
+                states = tuple(state(scope[0], k) for k in self.several("values"))
+                limits = [(states, int(self.number("min")), int(self.number("max")))]
+            elif keyword == "sgcc":
+                limits = [((state(scope[0], k),), int(low), int(high)) for k, low, high in self.several("bounds")]
+            yield from _counting(keyword, scope, violations, limits, card)
+            return
+        capacity, weights = self.number("rhs" if keyword == "clique" else "capacity"), list[tuple[int, int, float]]()
+        if keyword == "clique":  # at most so many variables in one of their states
+            capacity = -capacity
+            values = zip(scope, self.several("values"), strict=True)
+            weights = [(i, state(i, k), -1.0) for i, mine in values for k in mine]
+        elif keyword == "knapsack":
+            pairs = zip(scope, self.several("weights"), strict=True)
+            weights = [(i, 1, float(weight)) for i, weight in pairs if card[i] > 1]
+        elif keyword == "knapsackp":
+            triples = zip(scope, self.several("weightedvalues"), strict=True)
+            weights = [(i, state(i, k), float(weight)) for i, mine in triples for k, weight in mine]
+        else:  # triples of a variable, by index or name, a state and a weight
+            place = {str(i).encode(): at for at, i in enumerate(scope)}
+            place |= {variables[i].encode(): at for at, i in enumerate(scope) if variables}
+            listed = sorted(
+                ((place[i], k, weight) for i, k, weight in self.several("weightedvalues")), key=itemgetter(0)
+            )
+            weights = [(scope[at], state(scope[at], k), float(weight)) for at, k, weight in listed]
+        weights = weights or [(scope[0], 0, 0.0)]
+        yield linear([(i, k) for i, k, _ in weights], [weight for _, _, weight in weights], lower=capacity)
+
+    def word(self, name: str) -> str:
+        return bytes(self.given[name]).decode("utf-8", "replace")
+
+    def number(self, name: str) -> float:
+        return float(self.word(name))
+
+    def several(self, name: str) -> list[Any]:
+        if not isinstance(self.given[name], list):
+            raise TypeError(name)
+        return list(self.given[name])
+
+
+def function_of_words(keyword: str, scope: list[int], words: Sequence[bytes], at: int) -> tuple[GlobalFunction, int]:
+    """A function from its parameters in the order of a ``.wcsp`` file, from a word on, and where they end."""
+
+    def some(count: int) -> list[Any]:
+        nonlocal at
+        at += count
+        if count < 0:
+            raise ValueError(count)
+        if at > len(words):
+            raise IndexError(at)
+        return list(words[at - count : at])
+
+    def listed(size: int) -> list[Any]:
+        flat = some(size * int(some(1)[0]))
+        return flat if size == 1 else [flat[k : k + size] for k in range(0, len(flat), size)]
+
+    given: dict[str, Any] = {}
+    for name, kind in _PARAMETERS[keyword]:
+        if kind == "word":
+            (given[name],) = some(1)
+        elif kind == "word each":
+            given[name] = some(len(scope))
+        elif kind.endswith("each"):
+            given[name] = [listed(int(kind.split()[2])) for _ in scope]
+        else:
+            given[name] = listed(int(kind.split()[2]))
+    return GlobalFunction(keyword, scope, given), at
+
+
+def _counting(
     keyword: str, scope: list[int], violations: tuple[str, float], limits: Limits, card: Ints
 ) -> Iterator[Constraint]:
     """``salldiff``, ``sgcc`` and ``samong``: how violations are measured, ``var`` or ``dec``, and the cost of each."""
@@ -72,18 +171,6 @@ def _counted(scope: list[int], violations: tuple[str, float], limits: Limits, ca
             yield linear(pairs, ones, lower=t, penalty=cost)
         for t in range(most, n):
             yield linear(pairs, ones, upper=t, penalty=cost * (t if measure == "dec" else 1))
-
-
-def of_ones(scope: list[int], weights: Sequence[float], card: Ints) -> Weights:
-    """The weights of a ``knapsack``, whose variables have the states 0 and 1."""
-    return [[(1, weight)] if card[i] > 1 else [] for i, weight in zip(scope, weights, strict=True)]
-
-
-def at_least(scope: list[int], capacity: float, weights: Weights) -> Constraint:
-    """``knapsackp``: the weights of the states must add up to at least the capacity."""
-    pairs = [(i, k) for i, mine in zip(scope, weights, strict=True) for k, _ in mine]
-    values = [weight for mine in weights for _, weight in mine]
-    return linear(pairs, values, lower=capacity) if pairs else linear([(scope[0], 0)], [0.0], lower=capacity)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

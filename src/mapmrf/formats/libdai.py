@@ -16,7 +16,7 @@ from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.formats import scales
 from mapmrf.formats.files import write_text
 from mapmrf.formats.lists import keeps_list, tables_of_keys
-from mapmrf.formats.tables import MOST_COUNT, Factors, build, check_states, table_offsets, table_sizes, variables_with
+from mapmrf.formats.tables import MOST_COUNT, Factors, build, check_states, table_offsets, table_sizes
 from mapmrf.formats.tokens import NumberFile, first_not_whole, numbers_of, read_text, whole_range
 from mapmrf.model.graph import FactorGraph, Names
 
@@ -141,30 +141,18 @@ def _owner(layout: _LibdaiLayout, entry: int) -> int:
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a factor graph of libDAI with 17 digits; an isolated variable gets a neutral factor."""
     values = values or "potential"
-    write_text(path, _text(graph, scales.from_log(path, graph, values), values))
+    absent = 0.0 if values == "potential" else np.inf
+    write_text(path, _text(graph, scales.from_log(path, graph, values, alone=True), absent))
 
 
-def _text(graph: FactorGraph, numbers: tuple[float, Floats, Floats], values: str) -> Iterator[str]:
-    constant, unary, tables = numbers
-    neutral, absent = (1.0, 0.0) if values == "potential" else (0.0, np.inf)
-    alone = np.setdiff1d(np.arange(graph.n_vars), graph.scope)
-    written = np.union1d(variables_with(graph, unary != neutral), alone).tolist()
-    n_constants = int(constant != neutral)
-    yield f"{n_constants + len(written) + graph.n_factors}\n"
-    if n_constants:
-        yield _block([], [], np.array([constant]), absent)
-    for i in written:
-        yield _block([i], [int(graph.card[i])], unary[graph.var_ptr[i] : graph.var_ptr[i + 1]], absent)
-    for a, t in enumerate(graph.table_of.tolist()):
-        scope = graph.scope_of(a)
+def _text(graph: FactorGraph, factors: Factors, absent: float) -> Iterator[str]:
+    """Yield the file; `absent` is the number that need not be listed."""
+    yield f"{len(factors.table_of)}\n"
+    for a, t in enumerate(factors.table_of.tolist()):
+        scope = factors.scope_of(a)
         shape = graph.card[scope]
-        table = tables[graph.table_ptr[t] : graph.table_ptr[t + 1]].reshape(shape)
-        yield _block(scope.tolist(), shape.tolist(), table.ravel(order="F"), absent)
-
-
-def _block(scope: list[int], shape: list[int], numbers: Floats, absent: float) -> str:
-    """The text of one factor; `absent` is the number that need not be listed."""
-    index = np.flatnonzero(numbers != absent)
-    rows = zip(index.tolist(), numbers[index].tolist(), strict=True)
-    head = f"\n{len(scope)}\n{' '.join(map(str, scope))}\n{' '.join(map(str, shape))}\n{len(index)}\n"
-    return head + ("%d %.17g\n" * len(index)) % tuple(x for row in rows for x in row)
+        table = factors.theta_t[factors.table_ptr[t] : factors.table_ptr[t + 1]].reshape(shape).ravel(order="F")
+        index = np.flatnonzero(table != absent)
+        rows = zip(index.tolist(), table[index].tolist(), strict=True)
+        head = f"\n{len(scope)}\n{' '.join(map(str, scope))}\n{' '.join(map(str, shape))}\n{len(index)}\n"
+        yield head + ("%d %.17g\n" * len(index)) % tuple(x for row in rows for x in row)

@@ -1,12 +1,10 @@
 """Tables given as a default and a list of tuples, each of which is a state per variable and a number.
 
-The largest of them have no table: they become constraints on their variables. A tuple that is worse than the default
-becomes a constraint that not all variables have their states of the tuple, with the difference as its penalty; one that
-is better, a constraint that all have them. A better tuple of two variables becomes a constraint that both or neither
-have their states of it, with half the difference as its penalty and as a unary potential of either state: this is as
-tight as a table, and the halves of a whole diagonal are a constant. If the default is forbidden, the tuples are the
-paths of a tree that reads one variable after another, and every node of it becomes a clause: a path to the node
-continues to one of its children. A labelling has the value that a table would give it, up to round-off.
+Large tables with few tuples are not written out: they become constraints on their variables. A tuple that is worse than
+the default becomes a constraint that not all variables have their states of the tuple, with the difference as its
+penalty; one that is better, a constraint that all have them. If the default is forbidden, the tuples are the paths of a
+tree that reads one variable after another, and every node of it becomes a clause: a path to the node continues to one
+of its children. A labelling has the value that a table would give it, up to round-off.
 """
 
 from __future__ import annotations
@@ -30,34 +28,26 @@ from mapmrf.model.builders import blocks
 from mapmrf.model.graph import FactorGraph, Names
 
 LARGE = 1 << 16  # number of entries from which a table may be replaced by a list of tuples
-HUGE = 1 << 22
-"""Number of entries from which the list may be long: such a table is slow to fill and too large to exploit."""
 INDICATOR_BYTES = 48.0  # bytes per indicator of a constraint, including temporary copies
 LISTS = "its lists of tuples"
 
 
-def keeps_list(size: Floats, count: Ints, shape: Ints, shape_ptr: Ints, users: Ints | int = 1) -> Bools:
-    """Which tables of so many entries stay lists of so many tuples: large ones for which that needs less memory."""
-    # A table is stored once for all factors that use it, a list for each of its `users`. A list that is long, such as
-    # the diagonal of a Potts factor, must need far less, since some methods exploit the structure of such tables.
+def keeps_list(size: Floats, count: Ints, shape: Ints, shape_ptr: Ints) -> Bools:
+    """Which tables of so many entries stay lists of so many tuples: large ones for which that needs far less memory."""
+    # The diagonal of a Potts factor of two variables is never short enough: methods exploit the structure of its table.
     arity = np.diff(shape_ptr)
     widest = np.ones(len(arity), dtype=np.int64)
     if len(shape):
         widest[arity > 0] = np.maximum.reduceat(shape, shape_ptr[:-1][arity > 0])
-    places = INDICATOR_BYTES / 8.0 * count * arity.astype(np.float64)
-    short = (size > LARGE) & (places * (arity + widest) < size)
-    long = (size > HUGE) & (8.0 * users * places * (arity + 1.0) < size)
-    return np.asarray(short | long)
+    return np.asarray(
+        (size > LARGE) & (INDICATOR_BYTES / 8.0 * count * arity.astype(np.float64) * (arity + widest) < size)
+    )
 
 
-def stays_list(size: float, count: int, shape: Sequence[int], users: int = 1) -> bool:
-    one = np.array([size]), np.array([count]), np.array(shape, dtype=np.int64), np.array([0, len(shape)])
-    return bool(keeps_list(*one, users)[0])
-
-
-def diagonal(count: int, arity: int = 2) -> Ints:
-    """The first tuples of equal states, (count, arity)."""
-    return np.repeat(np.arange(count), arity).reshape(-1, arity)
+def stays_list(size: float, count: int, shape: Sequence[int]) -> bool:
+    return bool(
+        keeps_list(np.array([size]), np.array([count]), np.array(shape, dtype=np.int64), offsets([len(shape)]))[0]
+    )
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -77,13 +67,13 @@ class Lists:
     shape_ptr: Ints
 
 
-def read_lists(file: NumberFile, lists: Lists, users: Ints | int = 1) -> tuple[Ints, Floats, dict[int, Ints]]:
+def read_lists(file: NumberFile, lists: Lists) -> tuple[Ints, Floats, dict[int, Ints]]:
     """Offsets and entries of the tables, last variable fastest, and the tuples of those that stay lists."""
     # The entries of a table that stays a list are its default and the values of its tuples. In all others, the last of
-    # repeated tuples is used. `users` is the number of factors with each table.
+    # repeated tuples is used.
     size = table_sizes(lists.shape, lists.shape_ptr)
     arity = np.diff(lists.shape_ptr)
-    stays = keeps_list(size, lists.count, lists.shape, lists.shape_ptr, users)
+    stays = keeps_list(size, lists.count, lists.shape, lists.shape_ptr)
     copies = COPIES + 2.0 * bool(stays.any())  # what beside lists are tables is copied twice more
     table_ptr = table_offsets(Path(file.path), np.where(stays, lists.count + 1.0, size), copies)
     theta_t = np.repeat(lists.default, np.diff(table_ptr))
@@ -154,13 +144,8 @@ def build_with_lists(path: Path, card: Ints, factors: Factors, names: Names | No
         entries = factors.theta_t[factors.table_ptr[t] : factors.table_ptr[t + 1]]
         if factors.weight is not None:
             entries = factors.weight[a] * entries
-        kept.add(a, factors.scope[factors.scope_ptr[a] : factors.scope_ptr[a + 1]], factors.lists[t], entries)
-    for i, worth in kept.worth.items():
-        if np.all(worth == worth[0]):
-            kept.constant += float(worth[0])
-        else:
-            kept.unary.append((i, worth))
-    scopes, tables = [(), *((i,) for i, _ in kept.unary)], [np.array([kept.constant]), *(t for _, t in kept.unary)]
+        kept.add(a, factors.scope_of(a), factors.lists[t], entries)
+    scopes, tables = [(), *((i,) for i in kept.unary)], [np.array([kept.constant]), *kept.unary.values()]
     graph = build(path, card, _without(factors, is_list).extended(scopes, tables), names)
     return replace(graph, constraints=Constraints.join(kept.parts))
 
@@ -181,14 +166,11 @@ def _without(factors: Factors, is_list: Bools) -> Factors:
 
 @dataclass(eq=False)
 class _Kept:
-    """Lists of tuples converted to unary potentials by variable, a constant, and constraints."""
-
-    # `worth` sums what better pairs add to the states of a variable; `unary` forbids states.
+    """Lists of tuples converted to constraints, a constant, and unary potentials that forbid states."""
 
     path: Path
     card: Ints
-    unary: list[tuple[int, Floats]] = field(default_factory=list)
-    worth: dict[int, Floats] = field(default_factory=dict)
+    unary: dict[int, Floats] = field(default_factory=dict)
     constant: float = 0.0
     parts: list[Constraints] = field(default_factory=list)
     n_indicators: int = 0
@@ -198,131 +180,69 @@ class _Kept:
         if len(np.unique(scope)) < len(scope):
             twice = np.flatnonzero(np.bincount(scope) > 1)[0]
             raise FormatError(f"{self.path}: factor {a}: variable {twice} occurs twice in its scope")
-        default, theta = float(entries[0]), entries[1:]
+        base, theta = float(entries[0]), entries[1:]
         tuples, last = np.unique(tuples[::-1], axis=0, return_index=True)
         theta = theta[::-1][last]
-        if default > -math.inf:
-            self.constant += default
-            self.add_differences(a, scope, tuples, self.gains(a, theta, default))
-            return
-        tuples, theta = tuples[theta > -np.inf], theta[theta > -np.inf]
-        if len(tuples) == 0:
-            self.constant = -math.inf
-            return
-        self.add_tree(a, scope, tuples)
-        best = float(theta.max())
-        self.constant += best
-        self.add_differences(a, scope, tuples, self.gains(a, theta, best))
-
-    def gains(self, a: int, theta: Floats, base: float) -> Floats:
+        if base == -math.inf:
+            tuples, theta = tuples[theta > -np.inf], theta[theta > -np.inf]
+            if len(tuples) == 0:
+                self.constant = -math.inf
+                return
+            self.add_tree(a, scope, tuples)
+            base = float(theta.max())
+        self.constant += base
         with np.errstate(over="ignore"):
             gain = theta - base
         if np.any(np.isinf(gain) & np.isfinite(theta)):
             raise FormatError(f"{self.path}: factor {a}: its numbers differ by more than a float can hold")
-        return gain
-
-    def charge(self, a: int, n_indicators: float) -> None:
-        self.n_indicators += int(min(n_indicators, 2.0**60))
-        charge(self.path, INDICATOR_BYTES * self.n_indicators, LISTS, f"factor {a} needs {n_indicators:.4g} indicators")
-
-    def add_differences(self, a: int, scope: Ints, tuples: Ints, gain: Floats) -> None:
         tuples, gain = tuples[gain != 0], gain[gain != 0]
-        n, k = tuples.shape
-        if n == 0:
-            return
-        self.charge(a, n * k)
-        if k == 2:
-            self.add_better_pairs(scope, tuples[gain > 0], gain[gain > 0])
-            tuples, gain = tuples[gain < 0], gain[gain < 0]
-            n = len(gain)
         self.constant += float(gain[gain > 0].sum())
-        self.parts.append(
-            _sums(
-                np.full(n, k),
-                (np.tile(scope, n), tuples.ravel()),
-                (np.where(gain > 0, float(k), -np.inf), np.where(gain > 0, np.inf, k - 1.0)),
-                np.abs(gain),
-            )
-        )
-
-    def add_better_pairs(self, scope: Ints, tuples: Ints, gain: Floats) -> None:
-        """Tuples of two variables that are worth more than the rest: both or neither of their states."""
-        n, half = len(tuples), 0.5 * gain
-        for i, states in zip(scope.tolist(), tuples.T, strict=True):
-            np.add.at(self.worth.setdefault(i, np.zeros(int(self.card[i]))), states, half)
-        indicators = np.tile(scope, n), tuples.ravel()
-        self.parts.append(_sums(np.full(n, 2), indicators, (np.zeros(n), np.zeros(n)), half, np.tile([1.0, -1.0], n)))
+        n, k = tuples.shape
+        self.charge(a, n * k)
+        limits = np.where(gain > 0, float(k), -np.inf), np.where(gain > 0, np.inf, k - 1.0)
+        self.add_sums(np.full(n, k), (np.tile(scope, n), tuples.ravel(), np.ones(n * k)), limits, np.abs(gain))
 
     def add_tree(self, a: int, scope: Ints, tuples: Ints) -> None:
         """Forbid all but some tuples: a clause for every node of the tree in which they are the paths."""
         kinds = np.array([len(np.unique(column)) for column in tuples.T])
-        for place in np.flatnonzero(kinds == 1).tolist():
-            allowed = np.full(int(self.card[scope[place]]), -np.inf)
-            allowed[tuples[0, place]] = 0.0
-            self.unary.append((int(scope[place]), allowed))
-        order = np.argsort(kinds, kind="stable")
-        order = order[kinds[order] > 1]
-        levels = list[tuple[Ints, Ints]]()
-        of: Ints = np.zeros(len(tuples), dtype=np.int64)
-        for column in tuples[:, order].T:  # a row for every distinct prefix before it, and the prefix of every row
-            levels.append((np.unique(of, return_index=True)[1], of))
-            of = np.unique(of * (int(column.max()) + 1) + column, return_inverse=True)[1]
-        n_nodes = [len(nodes) for nodes, _ in levels] + [len(tuples)]
-        self.charge(a, sum(d * float(n_nodes[d]) + n_nodes[d + 1] for d in range(len(levels))))
-        for d, (nodes, of) in enumerate(levels):
-            self.add_level(scope[order[: d + 1]], tuples[:, order[: d + 1]], nodes, of)
+        for i, column in zip(scope.tolist(), tuples.T, strict=True):
+            forbidden = np.full(int(self.card[i]), -np.inf)
+            forbidden[column] = 0.0
+            self.unary[i] = self.unary.get(i, 0.0) + forbidden
+        order = np.argsort(kinds, kind="stable")[np.count_nonzero(kinds == 1) :]
+        nodes, of = np.zeros(1, dtype=np.int64), np.zeros(len(tuples), dtype=np.int64)  # the node of every tuple
+        for d, place in enumerate(order.tolist()):
+            column = tuples[:, place]
+            _, children, next_of = np.unique(
+                of * (int(column.max()) + 1) + column, return_index=True, return_inverse=True
+            )
+            n_children = np.bincount(of[children])
+            # All states on the path to a node, and none of those that follow: where all follow, that is impossible.
+            open_nodes = np.flatnonzero(n_children < kinds[place])
+            if d > 0 and len(open_nodes):
+                follow = children[np.isin(of[children], open_nodes)]
+                sizes = d + n_children[open_nodes]
+                self.charge(a, int(sizes.sum()))
+                owner = np.concatenate([np.repeat(open_nodes, d), of[follow]])
+                by_node = np.argsort(owner, kind="stable")
+                path = tuples[nodes[open_nodes]][:, order[:d]]
+                var = np.concatenate([np.tile(scope[order[:d]], len(path)), np.full(len(follow), scope[place])])
+                state = np.concatenate([path.ravel(), column[follow]])
+                weight = np.where(np.arange(len(owner)) < path.size, 1.0, -1.0)
+                limits = np.full(len(sizes), -np.inf), np.full(len(sizes), d - 1.0)
+                terms = var[by_node], state[by_node], weight[by_node]
+                self.add_sums(sizes, terms, limits, np.full(len(sizes), np.inf))
+            nodes, of = children, next_of.ravel()
 
-    def add_level(self, scope: Ints, rows: Ints, nodes: Ints, of: Ints) -> None:
-        """Add the clauses of the nodes at one level of the tree."""
-        # The sum of a clause has the states on the path to the node, plus the states that do not follow or minus those
-        # that do, whichever are fewer.
-        d = len(scope) - 1
-        width = int(self.card[scope[d]])
-        at, state = np.divmod(np.unique(of * width + rows[:, d]), width)
-        if d == 0:
-            allowed = np.full(width, -np.inf)
-            allowed[state] = 0.0
-            self.unary.append((int(scope[0]), allowed))
-            return
-        count = np.bincount(at, minlength=len(nodes))
-        few = 2 * count < width
-        here = few[at]
-        before = rows[nodes, :d]
-        self.add_clauses(scope, before[few], np.bincount(at[here], minlength=len(nodes))[few], state[here], -1.0)
-        follows = np.zeros((len(nodes) - int(few.sum()), width), dtype=bool)
-        follows[(np.cumsum(~few) - 1)[at[~here]], state[~here]] = True
-        others = np.nonzero(~follows)[1]
-        some = count[~few] < width
-        self.add_clauses(scope, before[~few][some], (width - count)[~few][some], others, 1.0)
+    def add_sums(
+        self, sizes: Ints, terms: tuple[Ints, Ints, Floats], limits: tuple[Floats, Floats], penalty: Floats
+    ) -> None:
+        n = len(sizes)
+        self.parts.append(Constraints(np.full(n, LINEAR), offsets(sizes), *terms, *limits, penalty, ("tuple",) * n))
 
-    def add_clauses(self, scope: Ints, before: Ints, count: Ints, states: Ints, weight: float) -> None:
-        """Add clauses of nodes: the states on their paths, and `count` states each of the last variable."""
-        n, d = before.shape
-        if n == 0:
-            return
-        sizes = d + count
-        first = offsets(sizes)[:-1]
-        var, state = np.empty(int(sizes.sum()), dtype=np.int64), np.empty(int(sizes.sum()), dtype=np.int64)
-        weights = np.ones(len(var))
-        places, after = first[:, None] + np.arange(d), ranges(first + d, count)
-        var[places], state[places] = scope[:d], before
-        var[after], state[after], weights[after] = scope[d], states, weight
-        most = np.full(n, d - (weight < 0.0), dtype=np.float64)
-        self.parts.append(_sums(sizes, (var, state), (np.full(n, -np.inf), most), np.full(n, np.inf), weights))
-
-
-def _sums(
-    sizes: Ints,
-    indicators: tuple[Ints, Ints],
-    limits: tuple[Floats, Floats],
-    penalty: Floats,
-    weight: Floats | None = None,
-) -> Constraints:
-    """Constraints on sums of their indicators, each of which has the weight 1 unless others are given."""
-    n = len(sizes)
-    kind = np.full(n, LINEAR)
-    weight = np.ones(len(indicators[0])) if weight is None else weight
-    return Constraints(kind, offsets(sizes), *indicators, weight, *limits, penalty, ("tuple",) * n)
+    def charge(self, a: int, n_indicators: int) -> None:
+        self.n_indicators += n_indicators
+        charge(self.path, INDICATOR_BYTES * self.n_indicators, LISTS, f"factor {a} needs {n_indicators:.4g} indicators")
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

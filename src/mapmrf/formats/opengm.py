@@ -5,16 +5,17 @@ from __future__ import annotations
 import importlib
 import io
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.arrays import Bools, Ints, offsets, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import opengm_functions as functions
 from mapmrf.formats import scales
 from mapmrf.formats.files import charge, read_bytes, write_bytes
-from mapmrf.formats.tables import Factors, build, check_states, numbered, same_rows, transposed, variables_with
+from mapmrf.formats.tables import Factors, build, check_states, factors_to_write, last_fastest
+from mapmrf.model.builders import blocks
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".h5", ".hdf5")
@@ -35,15 +36,6 @@ def _h5py(path: Path) -> Any:
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
-
-
-class _Header(NamedTuple):
-    """Numbers of variables and factors, and the ids of the types of functions with how many there are."""
-
-    n_vars: int
-    n_factors: int
-    types: Ints
-    counts: Ints
 
 
 def read(path: Path, *, values: str | None = None, hard_threshold: float | None = None) -> FactorGraph:
@@ -128,14 +120,14 @@ class _Group:
 
 
 def _read(group: _Group, values: str, hard_threshold: float | None) -> FactorGraph:
-    header = _header(group)
-    card = group.array("numbers-of-states") if header.n_vars else np.zeros(0, dtype=np.int64)
-    if len(card) != header.n_vars or (len(card) and card.min() < 1):
-        at = min(len(card), header.n_vars) if len(card) != header.n_vars else int(card.argmin())
-        group.fail("numbers-of-states", at, card, f"{header.n_vars} numbers of at least 1")
+    n_vars, n_factors, types = _header(group)
+    card = group.array("numbers-of-states") if n_vars else np.zeros(0, dtype=np.int64)
+    if len(card) != n_vars or (len(card) and card.min() < 1):
+        at = min(len(card), n_vars) if len(card) != n_vars else int(card.argmin())
+        group.fail("numbers-of-states", at, card, f"{n_vars} numbers of at least 1")
     check_states(group.path, card)
-    tables, first_of_type = _functions(group, header, values, values != "potential" and hard_threshold is None)
-    function, scope_ptr, scope = _factors(group, header, first_of_type)
+    tables = _functions(group, types, values, values != "potential" and hard_threshold is None)
+    function, scope_ptr, scope = _factors(group, n_vars, n_factors, types[:, 1])
     _check_shapes(group, tables, function, (scope_ptr, card[scope]))
     theta_t = tables.theta_t + 0.0  # no "-0"
     if hard_threshold is not None:
@@ -145,7 +137,8 @@ def _read(group: _Group, values: str, hard_threshold: float | None) -> FactorGra
     return build(group.path, card, factors)
 
 
-def _header(group: _Group) -> _Header:
+def _header(group: _Group) -> tuple[int, int, Ints]:
+    """Numbers of variables and factors, and rows of the id of a type of functions and how many there are."""
     header = group.array("header")
     if len(header) < 5:
         group.fail("header", len(header), header, "5 numbers or more")
@@ -155,14 +148,13 @@ def _header(group: _Group) -> _Header:
     # The number type comes last and is missing in old files; the dataset states it as well.
     if len(header) not in (5 + 2 * n_types, 6 + 2 * n_types):
         group.fail("header", len(header), header, f"{6 + 2 * n_types} for {n_types} types of functions")
-    types = header[5 : 5 + 2 * n_types].reshape(-1, 2)
-    return _Header(int(header[2]), int(header[3]), types[:, 0], types[:, 1])
+    return int(header[2]), int(header[3]), header[5 : 5 + 2 * n_types].reshape(-1, 2)
 
 
-def _functions(group: _Group, header: _Header, values: str, linear: bool) -> tuple[functions.OpenGMTables, Ints]:
-    """All functions as tables, type after type, and where every type starts; `linear`: weights may be used."""
+def _functions(group: _Group, types: Ints, values: str, linear: bool) -> functions.OpenGMTables:
+    """All functions as tables, type after type; `linear`: weights may be used."""
     parts = []
-    for kind, count in zip(header.types.tolist(), header.counts.tolist(), strict=True):
+    for kind, count in types.tolist():
         if count == 0:
             continue
         reader = functions.TYPES.get(kind, "unknown")
@@ -174,38 +166,39 @@ def _functions(group: _Group, header: _Header, values: str, linear: bool) -> tup
         bad = scales.first_bad(numbers, values if reader.gives_energies else "cost")
         if bad is not None:
             group.fail(f"{where}/values", bad, numbers, scales.expected(values))
-        source = functions.Source(str(group.path), where, indices, numbers, count, linear, header.n_factors)
+        source = functions.Source(str(group.path), where, indices, numbers, count, linear)
         parts.append(reader.read(source))
     tables = functions.joined(group.path, parts)
     if scales.first_bad(tables.theta_t, values) is not None:
         raise FormatError(f"{group.path}: found a function with impossible values, expected {scales.expected(values)}")
     scales.to_log(tables.theta_t, values)
-    return tables, np.append(0, np.cumsum(header.counts))
+    return tables
 
 
-def _factors(group: _Group, header: _Header, first_of_type: Ints) -> tuple[Ints, Ints, Ints]:
-    numbers = group.array("factors") if header.n_factors else np.zeros(0, dtype=np.int64)
-    if 3 * header.n_factors > len(numbers):
-        group.fail("factors", len(numbers), numbers, f"at least {3 * header.n_factors}")
-    at = functions.walk(numbers, header.n_factors, 2)
-    if len(at) < header.n_factors + 1 or at[-1] != len(numbers):
-        group.fail("factors", int(at[-1]), numbers, f"the end after {header.n_factors} factors")
+def _factors(group: _Group, n_vars: int, n_factors: int, counts: Ints) -> tuple[Ints, Ints, Ints]:
+    """The function of every factor, and the scopes; there are `counts` functions of every type."""
+    numbers = group.array("factors") if n_factors else np.zeros(0, dtype=np.int64)
+    if 3 * n_factors > len(numbers):
+        group.fail("factors", len(numbers), numbers, f"at least {3 * n_factors}")
+    at = functions.walk(numbers, n_factors, 2)
+    if len(at) < n_factors + 1 or at[-1] != len(numbers):
+        group.fail("factors", int(at[-1]), numbers, f"the end after {n_factors} factors")
     start = at[:-1]
     kind, order = numbers[start + 1], numbers[start + 2]
-    bad = np.flatnonzero(kind >= len(header.types))
+    bad = np.flatnonzero(kind >= len(counts))
     if len(bad):
-        group.fail("factors", int(start[bad[0]]) + 1, numbers, f"a type of function from 0 to {len(header.types) - 1}")
-    bad = np.flatnonzero(numbers[start] >= header.counts[kind])
+        group.fail("factors", int(start[bad[0]]) + 1, numbers, f"a type of function from 0 to {len(counts) - 1}")
+    bad = np.flatnonzero(numbers[start] >= counts[kind])
     if len(bad):
-        most = header.counts[kind[bad[0]]] - 1
+        most = counts[kind[bad[0]]] - 1
         group.fail("factors", int(start[bad[0]]), numbers, f"a function from 0 to {most} for factor {bad[0]}")
     scope = numbers[ranges(start + 3, order)]
-    bad = np.flatnonzero(scope >= header.n_vars)
+    bad = np.flatnonzero(scope >= n_vars)
     if len(bad):
         a = int(np.searchsorted(np.cumsum(order), bad[0], side="right"))
-        found = f"found variable {scope[bad[0]]}, expected 0 to {header.n_vars - 1}"
+        found = f"found variable {scope[bad[0]]}, expected 0 to {n_vars - 1}"
         raise FormatError(f"{group.path}: dataset 'factors', factor {a}: {found}")
-    return first_of_type[kind] + numbers[start], np.append(0, np.cumsum(order)), scope
+    return offsets(counts)[kind] + numbers[start], np.append(0, np.cumsum(order)), scope
 
 
 def _check_shapes(group: _Group, tables: functions.OpenGMTables, function: Ints, scopes: tuple[Ints, Ints]) -> None:
@@ -232,95 +225,51 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     if values == "potential":
         raise FormatError(f"{path}: values='potential', but this format is written with costs or logs")
     sign = 1.0 if values == "log" else -1.0
-    # Constant, unary factors and factors, in this order; OpenGM requires increasing variables within a factor.
-    n_constants = int(graph.constant != 0)
-    loud = variables_with(graph, graph.theta_v != 0)
-    first = n_constants + len(loud)
-    none, zero = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64)
-    parts = [_Part(zero, zero, none, none, [(zero, np.array([[graph.constant]]))])] * n_constants
-    number = np.arange(len(loud))
-    tables = []
-    for some in same_rows([graph.card[loud]]):
-        size = int(graph.card[loud[some[0]]])
-        tables.append((some, graph.theta_v[graph.var_ptr[loud[some]][:, None].astype(np.int64) + np.arange(size)]))
-    parts += [_Part(n_constants + number, number, loud[:, None], graph.card[loud][:, None], tables)] * (len(loud) > 0)
-    parts += [_factor_part(graph, k, first) for k in np.unique(graph.arity).tolist()]
-    model = _assembled(parts, first + graph.n_factors)
-    scales.check_allowed(path, model.theta)
-    header = [*_VERSION, graph.n_vars, model.n_factors, 1, functions.EXPLICIT, model.n_functions, 1]  # 1: doubles
+    numbers = graph.constant, graph.theta_v, graph.theta_t
+    factors = _in_order(graph.card, factors_to_write(graph, numbers, 0.0, alone=False))
+    scales.check_allowed(path, factors.theta_t)
+    arity, n_functions = np.diff(factors.scope_ptr), len(factors.table_ptr) - 1
+    records = offsets(arity + 3)  # the function, its type, the order and the variables
+    written = np.zeros(int(records[-1]), dtype=np.uint64)
+    written[records[:-1]], written[records[:-1] + 2] = factors.table_of, arity
+    written[ranges(records[:-1] + 3, arity)] = factors.scope
+    _, user = np.unique(factors.table_of, return_index=True)
+    order, shape_ptr = arity[user], offsets(arity[user])
+    shape = graph.card[factors.scope[ranges(factors.scope_ptr[user], order)]]
+    # The first variable runs fastest in the file: as if the tables had their axes backwards.
+    backwards = shape[np.repeat(shape_ptr[:-1] + shape_ptr[1:] - 1, order) - np.arange(len(shape))]
+    theta = last_fastest(factors.theta_t, factors.table_ptr, backwards, shape_ptr)
+    header = [*_VERSION, graph.n_vars, len(arity), 1, functions.EXPLICIT, n_functions, 1]  # 1: doubles
     memory = io.BytesIO()
     with h5py.File(memory, "w") as file:
         group = file.create_group(_GROUP)
         group["header"] = np.array(header, dtype=np.uint64)
         group["numbers-of-states"] = graph.card.astype(np.uint64)
-        if model.n_functions:
+        if n_functions:
             where = group.create_group(f"function-id-{functions.EXPLICIT}")
-            where["indices"] = model.indices.astype(np.uint64)
-            where["values"] = sign * model.theta + 0.0  # no "-0"
-            group["factors"] = model.factors.astype(np.uint64)
+            where["indices"] = np.insert(shape, shape_ptr[:-1], order).astype(np.uint64)
+            where["values"] = sign * theta + 0.0  # no "-0"
+            group["factors"] = written
     write_bytes(path, memory.getvalue())
 
 
-class _Explicit(NamedTuple):
-    """The content of the datasets: records ``d, s_1 ... s_d``, tables, and records ``function, 0, d, v_1 ... v_d``."""
-
-    n_functions: int
-    n_factors: int
-    indices: Ints
-    theta: Floats
-    factors: Ints
-
-
-class _Part(NamedTuple):
-    """Factors of one arity: their positions in the file, the function and the variables of each, and the functions."""
-
-    place: Ints
-    function: Ints
-    scope: Ints
-    shape: Ints
-    tables: list[tuple[Ints, Floats]]
-
-
-def _factor_part(graph: FactorGraph, k: int, first: int) -> _Part:
-    """A function for every distinct (table, order of the variables) of the factors of one arity."""
-    members = np.flatnonzero(graph.arity == k)
-    scope = graph.scope[graph.scope_ptr[members][:, None] + np.arange(k)]
-    order = np.argsort(scope, axis=1, kind="stable")
-    shape = graph.card[scope]
-    function = numbered([graph.table_of[members], *order.T])
-    one = np.unique(function, return_index=True)[1]
-    tables = []
-    for some in same_rows([*shape[one].T, *order[one].T]):
-        example = one[some[0]]
-        start = graph.table_ptr[graph.table_of[members[one[some]]]]
-        # The first variable runs fastest in the file, so its axis must be the last one here.
-        axes = tuple(order[example][::-1].tolist())
-        tables.append((some, transposed(graph.theta_t, start, tuple(shape[example].tolist()), axes)))
-    sorted_shape = np.take_along_axis(shape, order, axis=1)[one]
-    return _Part(first + members, function, np.take_along_axis(scope, order, axis=1), sorted_shape, tables)
-
-
-def _assembled(parts: list[_Part], n_factors: int) -> _Explicit:
-    """Put the records of all arities into the order of the file, and the tables of a part one after another."""
-    order = np.zeros(n_factors, dtype=np.int64)
-    for part in parts:
-        order[part.place] = part.scope.shape[1]
-    start = np.append(0, np.cumsum(order + 3))
-    factors = np.zeros(int(start[-1]), dtype=np.int64)
-    indices, theta = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-    n_functions = 0
-    for part in parts:
-        k = part.scope.shape[1]
-        at = start[part.place]
-        factors[at] = n_functions + part.function
-        factors[at + 2] = k
-        factors[at[:, None] + 3 + np.arange(k)] = part.scope
-        n_functions += len(part.shape)
-        indices.append(np.concatenate([np.full((len(part.shape), 1), k), part.shape], axis=1).ravel())
-        sizes = np.prod(part.shape, axis=1, dtype=np.int64)
-        begin = offsets(sizes)
-        mine = np.empty(int(begin[-1]))
-        for some, rows in part.tables:
-            mine[ranges(begin[some], sizes[some])] = rows.ravel()
-        theta.append(mine)
-    return _Explicit(n_functions, n_factors, np.concatenate(indices), np.concatenate(theta), factors)
+def _in_order(card: Ints, factors: Factors) -> Factors:
+    """The factors with increasing variables, as OpenGM requires; tables that are turned for it come last."""
+    arity, ptr = np.diff(factors.scope_ptr), factors.table_ptr
+    owner = np.repeat(np.arange(len(arity)), arity)
+    order = np.lexsort((factors.scope, owner))
+    table_of, tables, known = factors.table_of.copy(), [factors.theta_t], dict[tuple[int, ...], int]()
+    for a in np.unique(owner[order != np.arange(len(order))]).tolist():
+        t, axes = (
+            int(factors.table_of[a]),
+            order[factors.scope_ptr[a] : factors.scope_ptr[a + 1]] - factors.scope_ptr[a],
+        )
+        table = known.setdefault((t, *axes.tolist()), len(ptr) - 1 + len(known))
+        if table == len(ptr) - 2 + len(tables):
+            shape = card[factors.scope_of(a)]
+            tables.append(factors.theta_t[ptr[t] : ptr[t + 1]].reshape(shape).transpose(axes).ravel())
+        table_of[a] = table
+    sizes = np.concatenate([np.diff(ptr), [len(table) for table in tables[1:]]]).astype(np.int64)
+    used, table_of = np.unique(table_of, return_inverse=True)
+    theta_t = blocks(np.concatenate(tables), offsets(sizes)[used], sizes[used])
+    return Factors(factors.scope_ptr, factors.scope[order], table_of, offsets(sizes[used]), theta_t)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats.files import charge
-from mapmrf.formats.lists import LISTS, diagonal, keeps_list, stays_list, tables_of_keys
+from mapmrf.formats.lists import LISTS, keeps_list, stays_list, tables_of_keys
 from mapmrf.formats.tables import FEW_ENTRIES, last_fastest, same_shapes, table_offsets, table_sizes
 
 EXPLICIT = 16000
@@ -26,15 +26,12 @@ EXPLICIT = 16000
 class Source:
     """The two datasets with all functions of a type; `linear` if potentials are multiples of their values."""
 
-    # `users` is the maximum number of factors with one of the functions.
-
     path: str
     where: str
     indices: Ints
     values: Floats
     count: int
     linear: bool = False
-    users: int = 1
 
     def fail(self, found: str, expected: str) -> NoReturn:
         raise FormatError(f"{self.path}: dataset '{self.where}': found {found}, expected {expected}")
@@ -152,7 +149,7 @@ def _sparse(source: Source) -> OpenGMTables:
     source.check_values(int((n_keys + 1).sum()))
     shape, shape_ptr = _checked(source, source.indices[ranges(start, order)]), offsets(order)
     size = table_sizes(shape, shape_ptr)
-    stays = keeps_list(size, n_keys, shape, shape_ptr, source.users) & (size < 2.0**62)
+    stays = keeps_list(size, n_keys, shape, shape_ptr) & (size < 2.0**62)
     table_ptr = table_offsets(Path(source.path), np.where(stays, n_keys + 1.0, size))
     default_at = np.append(0, np.cumsum(n_keys + 1)[:-1])
     keys = source.indices[ranges(start + order + 1, n_keys)]
@@ -174,16 +171,6 @@ Scale = Callable[[Floats], Floats]
 """Values of some functions, a row each -> what they are multiples of, by which the values are then divided."""
 
 
-class Units(NamedTuple):
-    """Functions of one shape: their places, the values of the tables that they are multiples of, and which and how."""
-
-    members: Ints
-    dims: tuple[int, ...]
-    values: Floats
-    table_of: Ints
-    weight: Floats
-
-
 def _by_formula(
     source: Source,
     shapes: tuple[Ints, Ints],
@@ -195,41 +182,40 @@ def _by_formula(
     """Write out the tables of functions that are given by a few values, all functions of one shape together."""
     # Functions with the same values share a table; if the tables would be large, so do multiples of one function, and
     # those that differ from a constant at few tuples stay lists.
-    shape, shape_ptr = shapes
-    value_at, n_values = values
-    groups = []
+    (shape, shape_ptr), (value_at, n_values) = shapes, values
+    n_functions = len(shape_ptr) - 1
+    table_of, weight, n_tables = np.zeros(n_functions, dtype=np.int64), np.ones(n_functions), 0
+    groups, sizes = list[tuple[tuple[int, ...], Floats, int | None]](), [np.zeros(0)]
     for members, dims in same_shapes(shape, shape_ptr):
-        rows = source.values[value_at[members][:, None] + np.arange(n_values[members[0]])]
-        groups.append(_units(members, dims, rows, scale if source.linear else None))
-    listed = [None if tuples is None else _few_tuples(source, group.dims, tuples(group.dims)) for group in groups]
-    sizes = [
-        np.full(len(group.values), math.prod(map(float, group.dims)) if found is None else len(found) + 1.0)
-        for group, found in zip(groups, listed, strict=True)
-    ]
-    table_ptr = table_offsets(Path(source.path), np.concatenate([np.zeros(0), *sizes]))
-    theta, n_functions = np.empty(int(table_ptr[-1])), len(shape_ptr) - 1
-    table_of, weight, first = np.zeros(n_functions, dtype=np.int64), np.ones(n_functions), 0
-    lists: dict[int, Ints] = {}
-    for group, found in zip(groups, listed, strict=True):
-        table_of[group.members], weight[group.members] = first + group.table_of, group.weight
-        last = first + len(group.values)
+        rows, size = (
+            source.values[value_at[members][:, None] + np.arange(n_values[members[0]])],
+            math.prod(map(float, dims)),
+        )
+        distinct, of = np.unique(rows, axis=0, return_inverse=True)
+        if scale is not None and source.linear and len(distinct) * size > FEW_ENTRIES:
+            weight[members] = scale(rows)
+            with np.errstate(invalid="ignore"):
+                distinct, of = np.unique(rows, axis=0, return_inverse=True)
+        table_of[members] = n_tables + of.ravel()
+        n_tables += len(distinct)
+        count = None if tuples is None or not stays_list(size, tuples(dims), dims) else tuples(dims)
+        groups.append((dims, distinct, count))
+        sizes.append(np.full(len(distinct), size if count is None else count + 1.0))
+    table_ptr = table_offsets(Path(source.path), np.concatenate(sizes))
+    theta, lists, first = np.empty(int(table_ptr[-1])), dict[int, Ints](), 0
+    for dims, distinct, count in groups:
+        last = first + len(distinct)
         tables = theta[table_ptr[first] : table_ptr[last]]
-        if found is None:
-            _fill(tables.reshape(len(group.values), *group.dims), group.values, formula)
+        if count is None:
+            _fill(tables.reshape(len(distinct), *dims), distinct, formula)
         else:
-            tables.reshape(len(group.values), -1)[:] = group.values[:, :1]
-            tables.reshape(len(group.values), -1)[:, 0] = group.values[:, -1]
-            lists |= dict.fromkeys(range(first, last), found)
+            tables.reshape(len(distinct), -1)[:] = distinct[:, :1]
+            tables.reshape(len(distinct), -1)[:, 0] = distinct[:, -1]
+            charge(source.path, 16.0 * count * len(dims), LISTS, f"a function has {count} tuples")
+            equal = np.repeat(np.arange(count), len(dims)).reshape(-1, len(dims))
+            lists |= dict.fromkeys(range(first, last), equal)
         first = last
     return OpenGMTables(shape, shape_ptr, table_of, weight, table_ptr, theta, lists)
-
-
-def _few_tuples(source: Source, dims: tuple[int, ...], count: int) -> Ints | None:
-    """The first tuples of equal states, if functions that differ from a constant there stay lists; else None."""
-    if not stays_list(math.prod(map(float, dims)), count, dims, source.users):
-        return None
-    charge(source.path, 16.0 * count * len(dims), LISTS, f"a function has {count} tuples")
-    return diagonal(count, len(dims))
 
 
 def _fill(tables: Floats, values: Floats, formula: Formula) -> None:
@@ -246,17 +232,6 @@ def _fill(tables: Floats, values: Floats, formula: Formula) -> None:
             for first in range(0, dims[0], states):
                 block = tables[begin : begin + some, first : first + states]
                 block[:] = formula(values[begin : begin + some], block.shape[1:], first)
-
-
-def _units(members: Ints, dims: tuple[int, ...], rows: Floats, scale: Scale | None) -> Units:
-    """The distinct values of some functions, as multiples of fewer where their tables are large."""
-    distinct, table_of = np.unique(rows, axis=0, return_inverse=True)
-    weight = np.ones(len(rows))
-    if scale is not None and len(distinct) * math.prod(map(float, dims)) > FEW_ENTRIES:
-        weight = scale(rows)
-        with np.errstate(invalid="ignore"):
-            distinct, table_of = np.unique(rows, axis=0, return_inverse=True)
-    return Units(members, dims, distinct, table_of.ravel().astype(np.int64), weight)
 
 
 def _take_out(column: int) -> Scale:
@@ -365,7 +340,7 @@ TYPES: dict[int, FunctionType | str] = {
     16003: _scaled(2, lambda v, dims, k: v[:, 1] * np.minimum(_difference(dims, k), v[:, 0])),
     16004: _scaled(1, lambda v, dims, k: v[:, 0] * _difference(dims, k) ** 2),
     16005: _scaled(2, lambda v, dims, k: v[:, 1] * np.minimum(_difference(dims, k) ** 2, v[:, 0])),
-    16006: FunctionType(_few_values(2, _potts, pairs=True, scale=_take_out_difference, tuples=min)),
+    16006: FunctionType(_few_values(2, _potts, pairs=True, scale=_take_out_difference)),
     16007: FunctionType(
         _few_values(2, _potts, pairs=False, scale=_take_out_difference, tuples=lambda dims: min(dims, default=0))
     ),

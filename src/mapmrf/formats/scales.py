@@ -11,6 +11,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import FormatError
+from mapmrf.formats.tables import Factors, factors_to_write
 from mapmrf.model.graph import FactorGraph
 
 #: Many programs cannot read the word ``-inf``: logs up to -FORBIDDEN (costs from FORBIDDEN) mean a forbidden entry.
@@ -68,16 +69,16 @@ def to_log(numbers: Floats, values: str) -> None:
         numbers[numbers <= -FORBIDDEN] = -np.inf
 
 
-def from_log(path: Path, graph: FactorGraph, values: str) -> tuple[float, Floats, Floats]:
-    """Return constant, unary entries and tables of a graph as the numbers to write; log if they lose digits."""
+def from_log(path: Path, graph: FactorGraph, values: str, *, alone: bool = False) -> Factors:
+    """A graph as the factors and numbers to write, see `factors_to_write`; log if they lose digits."""
     # Raises FormatError if a number would be read back as something else.
     if values == "potential":
         _warn_about_digits(path, graph)
-        return _potentials(path, graph)
+        return factors_to_write(graph, _potentials(path, graph), 1.0, alone)
     sign = 1.0 if values == "log" else -1.0
     parts = (np.array([graph.constant]), graph.theta_v, graph.theta_t)
     constant, unary, tables = (_writable(path, part, sign) for part in parts)
-    return float(constant[0]), unary, tables
+    return factors_to_write(graph, (float(constant[0]), unary, tables), 0.0, alone)
 
 
 def one_from_log(path: Path, theta: float, values: str) -> float:

@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, ranges
+from mapmrf.arrays import Ints
 from mapmrf.constraints.flat import LINEAR, Constraints
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales, uai
 from mapmrf.formats.bayes import warn_about_rows
 from mapmrf.formats.files import write_text
 from mapmrf.formats.lists import Lists, listed, read_lists, tuple_text, value_places
-from mapmrf.formats.tables import MOST_COUNT, Factors, build, variables_with
+from mapmrf.formats.tables import MOST_COUNT, Factors, build
 from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
 from mapmrf.model.graph import FactorGraph
 
@@ -87,11 +87,9 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     # Constraints that are factors with few tuples, as `read` makes them, are written as such; others raise FormatError.
     values = values or "potential"
     graph, lists = _written_lists(path, graph)
-    numbers = scales.from_log(path, graph, values)
+    factors = scales.from_log(path, graph, values)
     texts = [_list_text(path, each, values) for each in lists]
-    neutral = 1.0 if values == "potential" else 0.0
-    head = _text(graph, numbers, neutral, [each.scope for each in lists])
-    write_text(path, itertools.chain(head, texts))
+    write_text(path, itertools.chain(_text(graph, factors, lists), texts))
 
 
 def _written_lists(path: Path, graph: FactorGraph) -> tuple[FactorGraph, list[WrittenList]]:
@@ -120,33 +118,19 @@ def _list_text(path: Path, each: WrittenList, values: str) -> str:
     return f"\n{default} {len(each.tuples)}\n{tuples}"
 
 
-def _text(
-    graph: FactorGraph, numbers: tuple[float, Floats, Floats], neutral: float, scopes: list[tuple[int, ...]]
-) -> Iterator[str]:
-    """Yield the file from the header to the last table; lists on `scopes` follow."""
-    constant, unary, tables = numbers
-    loud = variables_with(graph, unary != neutral)
-    n_constants = int(constant != neutral)
-    yield from uai.head_text("SPARSEMARKOV", graph, n_constants, loud, len(scopes))
-    yield "".join([f"{len(scope)} {' '.join(map(str, scope))}\n" for scope in scopes])
-    yield f"\n{constant:.17g} 0\n" * n_constants
-    unary_ptr = np.append(0, np.cumsum(graph.card[loud]))
-    parts = unary[ranges(graph.var_ptr[loud], graph.card[loud])]
-    yield from _lists_text(parts, unary_ptr, [(int(r),) for r in graph.card[loud]])
-    used, first, table_of = np.unique(graph.table_of, return_index=True, return_inverse=True)
-    sizes = np.diff(graph.table_ptr)[used]
-    parts = tables[ranges(graph.table_ptr[used], sizes)]
-    texts = list(_lists_text(parts, np.append(0, np.cumsum(sizes)), [graph.table(a).shape for a in first.tolist()]))
-    for t in table_of.tolist():
+def _text(graph: FactorGraph, factors: Factors, lists: list[WrittenList]) -> Iterator[str]:
+    """Yield the file from the header to the last table; that of the lists follows."""
+    yield from uai.head_text("SPARSEMARKOV", graph, factors, len(lists))
+    yield "".join([f"{len(each.scope)} {' '.join(map(str, each.scope))}\n" for each in lists])
+    default, places, ptr = listed(factors.theta_t, factors.table_ptr)
+    texts: dict[int, str] = {}
+    for a, t in enumerate(factors.table_of.tolist()):
+        if t not in texts:
+            some = places[ptr[t] : ptr[t + 1]]
+            shape = tuple(graph.card[factors.scope_of(a)].tolist())
+            tuples = tuple_text(some - factors.table_ptr[t], shape, factors.theta_t[some], "%.17g")
+            texts[t] = f"\n{default[t]:.17g} {len(some)}\n{tuples}"
         yield texts[t]
-
-
-def _lists_text(numbers: Floats, table_ptr: Ints, shapes: list[tuple[int, ...]]) -> Iterator[str]:
-    default, places, ptr = listed(numbers, table_ptr)
-    for t, shape in enumerate(shapes):
-        some = places[ptr[t] : ptr[t + 1]]
-        tuples = tuple_text(some - table_ptr[t], shape, numbers[some], "%.17g")
-        yield f"\n{default[t]:.17g} {len(some)}\n{tuples}"
 
 
 # -- constraints as lists ---------------------------------------------------------------------------------------------
@@ -173,13 +157,6 @@ def _lists_of(constraints: Constraints, c: int, card: Ints) -> list[WrittenList]
             return None
         (plus if weight > 0 else minus).setdefault(i, []).append(k)
     least, most, penalty = (float(x[c]) for x in (constraints.least, constraints.most, constraints.penalty))
-    if minus and least == most == 0.0 and penalty < math.inf:  # both or neither of two states
-        pairs = [*plus.items(), *minus.items()]
-        if len(plus) != 1 or len(minus) != 1 or plus.keys() == minus.keys() or any(len(each) != 1 for _, each in pairs):
-            return None
-        (i, (k,)), (j, (m,)) = pairs
-        both = WrittenList((i, j), 0.0, [(k, m)], 2.0 * penalty)  # each costs, and both give that back
-        return [WrittenList((i,), 0.0, [(k,)], 0.0 - penalty), WrittenList((j,), 0.0, [(m,)], 0.0 - penalty), both]
     if minus:  # a variable has one of some states if all others have theirs
         if len(minus) != 1 or plus.keys() & minus.keys() or least > -1.0 or most != len(plus) - 1:
             return None

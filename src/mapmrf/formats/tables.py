@@ -6,6 +6,7 @@ only that one is stored, with a weight for every factor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,9 @@ class Factors:
         """Factors with a table each, of these sizes."""
         scope = np.array([i for scope in scopes for i in scope], dtype=np.int64)
         return Factors(offsets([len(scope) for scope in scopes]), scope, np.arange(len(sizes)), offsets(sizes), theta_t)
+
+    def scope_of(self, a: int) -> Ints:
+        return self.scope[self.scope_ptr[a] : self.scope_ptr[a + 1]]
 
     def extended(self, scopes: Sequence[Sequence[int]], tables: Sequence[Floats]) -> Factors:
         more = Factors.joined(scopes, [len(table) for table in tables], np.concatenate(tables))
@@ -149,6 +153,25 @@ def variables_with(graph: FactorGraph, states: Bools) -> Ints:
     return np.flatnonzero(np.logical_or.reduceat(states, graph.var_ptr[:-1])) if graph.n_vars else np.arange(0)
 
 
+def factors_to_write(graph: FactorGraph, numbers: tuple[float, Floats, Floats], neutral: float, alone: bool) -> Factors:
+    """A model as factors: its constant, its unary potentials where they are not neutral, then its own factors."""
+    # The numbers of the file are laid out like `constant`, `theta_v` and `theta_t`. If `alone`, the unary potentials of
+    # variables without factors are written in any case.
+    constant, unary, tables = numbers
+    loud = variables_with(graph, unary != neutral)
+    if alone:
+        loud = np.union1d(loud, np.setdiff1d(np.arange(graph.n_vars), graph.scope))
+    n_constants, card = int(constant != neutral), graph.card[loud]
+    before = n_constants + len(loud)
+    return Factors(
+        offsets(np.concatenate([np.repeat([0, 1], [n_constants, len(loud)]), graph.arity])),
+        np.concatenate([loud, graph.scope]),
+        np.concatenate([np.arange(before), before + graph.table_of]),
+        offsets(np.concatenate([np.ones(n_constants, dtype=np.int64), card, np.diff(graph.table_ptr)])),
+        np.concatenate([[constant] * n_constants, unary[ranges(graph.var_ptr[loud], card)], tables]),
+    )
+
+
 # -- groups of factors ------------------------------------------------------------------------------------------------
 
 
@@ -163,52 +186,34 @@ def numbered(columns: list[Ints]) -> Ints:
     return number.astype(np.int64)
 
 
-def same_rows(columns: list[Ints]) -> Iterator[Ints]:
-    """Yield the places of every distinct row of some columns."""
-    if len(columns[0]) == 0:
-        return
-    number = numbered(columns)
-    order = np.argsort(number, kind="stable")
-    yield from np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
-
-
 def same_shapes(shape: Ints, shape_ptr: Ints) -> Iterator[tuple[Ints, tuple[int, ...]]]:
     """Yield the blocks of every distinct shape, with the shape."""
     arity = np.diff(shape_ptr)
     for k in np.unique(arity).tolist():
         members = np.flatnonzero(arity == k)
-        columns = [shape[shape_ptr[members] + j] for j in range(k)] or [np.zeros(len(members), dtype=np.int64)]
-        for group in same_rows(columns):
-            yield members[group], tuple(int(column[group[0]]) for column in columns)[:k]
-
-
-# -- orders of entries ------------------------------------------------------------------------------------------------
-
-
-def transposed(theta: Floats, start: Ints, shape: tuple[int, ...], axes: tuple[int, ...]) -> Floats:
-    """Tables of one shape at some offsets, with permuted axes: a row each."""
-    size = int(np.prod(shape, dtype=np.int64))
-    result = np.empty((len(start), size))
-    step = max(1, _CHUNK // size)
-    for begin in range(0, len(start), step):
-        some = start[begin : begin + step]
-        block = theta[some[:, None].astype(np.int64) + np.arange(size)].reshape(-1, *shape)
-        result[begin : begin + step] = block.transpose(0, *(1 + axis for axis in axes)).reshape(-1, size)
-    return result
+        columns = [shape[shape_ptr[members] + j] for j in range(k)]
+        number = numbered(columns or [np.zeros_like(members)])
+        order = np.argsort(number, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
+            yield members[group], tuple(int(column[group[0]]) for column in columns)
 
 
 def last_fastest(theta: Floats, table_ptr: Ints, shape: Ints, shape_ptr: Ints) -> Floats:
     """Reorder tables whose first variable runs fastest, so that the last one does."""
     result = theta.copy()
     for members, dims in same_shapes(shape, shape_ptr):
-        size = int(np.prod(dims, dtype=np.int64))
-        if len(dims) > 1 and size > _CHUNK:  # one by one: indices of all entries would need more memory than the tables
+        if len(dims) < 2:
+            continue
+        size = math.prod(dims)
+        step = _CHUNK // size
+        if step == 0:  # one by one: indices of all entries would need more memory than the tables
             for at in table_ptr[members].tolist():
                 result[at : at + size].reshape(dims)[...] = theta[at : at + size].reshape(dims[::-1]).T
-        elif len(dims) > 1:
-            backwards = tuple(range(len(dims)))[::-1]
-            block = transposed(theta, table_ptr[members], dims[::-1], backwards)
-            result[table_ptr[members][:, None].astype(np.int64) + np.arange(block.shape[1])] = block
+            continue
+        for begin in range(0, len(members), step):
+            places = table_ptr[members[begin : begin + step]][:, None].astype(np.int64) + np.arange(size)
+            block = theta[places].reshape(-1, *dims[::-1])
+            result[places] = block.transpose(0, *range(len(dims), 0, -1)).reshape(-1, size)
     return result
 
 

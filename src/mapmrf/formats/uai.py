@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +29,6 @@ from mapmrf.formats.tables import (
     first_equal,
     naming,
     table_sizes,
-    variables_with,
 )
 from mapmrf.formats.tokens import NumberFile, first_not_whole, read_numbers, whole_range
 from mapmrf.model.graph import FactorGraph
@@ -54,9 +52,8 @@ def sniff(data: bytes, words: tuple[str, ...] = _WORDS) -> bool:
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a UAI model; equal tables are stored once, and many multiples of one table as that table and weights."""
     # Besides the standard, this accepts comments (``c ...`` lines, ``# ...``), arity 0, and in files of logs or costs
-    # the table size -1 of MPLP: a Potts factor, 0 where its two variables agree and the one number given elsewhere. The
-    # largest of these become constraints, without a table. A CPT of a BAYES file is kept as it is; rows that do not sum
-    # to 1 are logged.
+    # the table size -1 of MPLP: a Potts factor, 0 where its two variables agree and the one number given elsewhere. A
+    # CPT of a BAYES file is kept as it is; rows that do not sum to 1 are logged.
     values = values or _usual_values(path)
     with naming(path):
         word, file = read_numbers(path, _WORDS)
@@ -73,7 +70,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
         scales.to_log(entries, values)
         factors = _distinct_tables(path, file.numbers, layout)
         del file, entries  # the numbers of the file are not needed any more
-        if word == "BAYES" and not factors.lists:
+        if word == "BAYES":
             from mapmrf.formats.bayes import warn_about_rows
 
             warn_about_rows(path, layout.card, factors)
@@ -244,63 +241,33 @@ def _distinct_tables(path: Path, theta: Floats, layout: _Layout) -> Factors:
     table_of = np.zeros(len(layout.size), dtype=np.int64)
     table_of[plain] = plain_table_of
     found = Factors(layout.scope_ptr, layout.scope, table_of, offsets(size[used]), kept)
-    return (
-        found if len(plain) == len(table_of) else _with_potts(path, found, layout.potts, _potts_tables(theta, layout))
-    )
+    return found if len(plain) == len(table_of) else _with_potts(path, found, theta, layout)
 
 
-def _with_potts(path: Path, factors: Factors, is_potts: Bools, potts: _Potts) -> Factors:
-    """Put the tables of Potts factors behind the others; of the largest the default and the diagonal."""
-    from mapmrf.formats.lists import diagonal, keeps_list
-
-    n, states, table_of = len(factors.table_ptr) - 1, potts.card, factors.table_of.copy()
-    table_of[is_potts] = n + potts.table_of
-    squares, users = states.astype(np.float64) ** 2, np.bincount(potts.table_of, minlength=len(states))
-    is_list = keeps_list(squares, states, np.repeat(states, 2), 2 * np.arange(len(states) + 1), users)
+def _with_potts(path: Path, factors: Factors, theta: Floats, layout: _Layout) -> Factors:
+    """Add the tables of Potts factors: one for each cardinality and value; if these are large, units and weights."""
+    potts = np.flatnonzero(layout.potts)
+    card, value = layout.card[layout.scope[layout.scope_ptr[potts]]], theta[layout.start[potts]]
+    kinds, of = np.unique(np.stack([card, value]), axis=1, return_inverse=True)
+    weight = None
+    if (kinds[0] ** 2).sum() > max(FEW_ENTRIES, len(layout.size)):
+        hard = np.isinf(value)
+        units, unit_of = np.unique(np.stack([card, np.where(hard, value, 1.0)]), axis=1, return_inverse=True)
+        if units.shape[1] < kinds.shape[1]:
+            kinds, of, weight = units, unit_of, np.ones(len(layout.size))
+            weight[potts] = np.where(hard, 1.0, value)
     # They are filled in place; only the others are copied.
-    copies = 1.5 if len(factors.theta_t) == 0 else COPIES
-    entries = np.where(is_list, states + 1.0, squares)
-    charge_tables(path, entries, copies)
-    table_ptr = offsets(np.concatenate([np.diff(factors.table_ptr), entries.astype(np.int64)]))
+    charge_tables(path, kinds[0] ** 2, 1.5 if len(factors.theta_t) == 0 else COPIES)
+    n, table_of = len(factors.table_ptr) - 1, factors.table_of.copy()
+    table_of[potts] = n + of.ravel()
+    table_ptr = offsets(np.concatenate([np.diff(factors.table_ptr), (kinds[0] ** 2).astype(np.int64)]))
     theta_t = np.empty(int(table_ptr[-1]))
     theta_t[: len(factors.theta_t)] = factors.theta_t
-    for t, value in enumerate(potts.value.tolist()):
+    for t, (states, other) in enumerate(kinds.T.tolist()):
         table = theta_t[table_ptr[n + t] : table_ptr[n + t + 1]]
-        table[:] = value
-        table[slice(1, None) if is_list[t] else slice(None, None, int(states[t]) + 1)] = 0.0
-    lists = {n + t: diagonal(int(states[t])) for t in np.flatnonzero(is_list).tolist()}
-    weight = None
-    if potts.weight is not None:
-        weight = np.ones(len(table_of))
-        weight[is_potts] = potts.weight
-    return Factors(factors.scope_ptr, factors.scope, table_of, table_ptr, theta_t, weight, lists)
-
-
-class _Potts(NamedTuple):
-    """Potts factors: the table and the weight of each, and the cardinality and the value of the tables."""
-
-    table_of: Ints
-    weight: Floats | None
-    card: Ints
-    value: Floats
-
-
-def _potts_tables(theta: Floats, layout: _Layout) -> _Potts:
-    """Give Potts factors of one cardinality and value a table; if these are large, of one cardinality, and weights."""
-    factors = np.flatnonzero(layout.potts)
-    card = layout.card[layout.scope[layout.scope_ptr[factors]]]
-    value = theta[layout.start[factors]]
-    found = _numbered_potts(card, value)
-    if float((found.card.astype(np.float64) ** 2).sum()) <= max(FEW_ENTRIES, len(layout.size)):
-        return found
-    hard = np.isinf(value)
-    units = _numbered_potts(card, np.where(hard, value, 1.0))
-    return units._replace(weight=np.where(hard, 1.0, value)) if len(units.card) < len(found.card) else found
-
-
-def _numbered_potts(card: Ints, value: Floats) -> _Potts:
-    _, first, of = np.unique(np.stack([card, value]), axis=1, return_index=True, return_inverse=True)
-    return _Potts(of.ravel().astype(np.int64), None, card[first], value[first])
+        table[:] = other
+        table[:: int(states) + 1] = 0.0
+    return replace(factors, table_of=table_of, table_ptr=table_ptr, theta_t=theta_t, weight=weight)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -308,51 +275,38 @@ def _numbered_potts(card: Ints, value: Floats) -> _Potts:
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a UAI model (MARKOV) with 17 digits; potentials out of range are scaled into `constant`."""
-    values = values or _usual_values(path)
-    numbers = scales.from_log(path, graph, values)
-    write_text(path, model_text(graph, *numbers, 1.0 if values == "potential" else 0.0))
+    write_text(path, model_text(graph, scales.from_log(path, graph, values or _usual_values(path))))
 
 
-def model_text(graph: FactorGraph, constant: float, unary: Floats, tables: Floats, neutral: float) -> Iterator[str]:
+def model_text(graph: FactorGraph, factors: Factors) -> Iterator[str]:
     """Yield the file from the header to the last table."""
-    # The numbers are given in the scale of the file, laid out like `theta_v` and `theta_t`. Unary factors and a
-    # constant in which everything is `neutral` are omitted.
-    loud = variables_with(graph, unary != neutral)
-    n_constants = int(constant != neutral)
-    yield from head_text("MARKOV", graph, n_constants, loud)
-    yield "\n" + f"1\n {constant:.17g}\n".replace(_LONG, _SHORT) * n_constants
-    yield from _table_text(unary, graph.var_ptr, loud)
-    yield from _table_text(tables, graph.table_ptr, graph.table_of)
+    yield from head_text("MARKOV", graph, factors)
+    yield "\n"
+    ptr = factors.table_ptr
+    for some in _chunks(factors.table_of, int(np.diff(ptr).max(initial=1))):
+        # Tables shared within a chunk are formatted once.
+        used, place = np.unique(some, return_inverse=True)
+        begin, sizes = ptr[used], ptr[used + 1] - ptr[used]
+        formats = {size: f"{size}\n" + " %.17g" * size + "\n" for size in np.unique(sizes).tolist()}
+        flat = factors.theta_t[ranges(begin, sizes)].tolist()
+        texts, at = [], 0
+        for size in sizes.tolist():
+            texts.append(formats[size] % tuple(flat[at : at + size]))
+            at += size
+        yield "".join([texts[t] for t in place.tolist()]).replace(_LONG, _SHORT)
+
+
+def head_text(word: str, graph: FactorGraph, factors: Factors, n_more: int = 0) -> Iterator[str]:
+    """Yield the file up to the scopes of the factors, after which `n_more` follow."""
+    yield f"{word}\n{graph.n_vars}\n{' '.join(map(str, graph.card.tolist()))}\n{len(factors.table_of) + n_more}\n"
+    arities = np.diff(factors.scope_ptr)
+    line = {k: f"{k}" + " %d" * k + "\n" for k in np.unique(arities).tolist()}
+    for some in _chunks(np.arange(len(arities))):
+        variables = factors.scope[factors.scope_ptr[some[0]] : factors.scope_ptr[some[-1] + 1]]
+        yield "".join([line[k] for k in arities[some].tolist()]) % tuple(variables.tolist())
 
 
 def _chunks(items: Ints, size: int = 1) -> Iterator[Ints]:
     step = max(1, _CHUNK // size)
     for begin in range(0, len(items), step):
         yield items[begin : begin + step]
-
-
-def head_text(word: str, graph: FactorGraph, n_constants: int, loud: Ints, n_more: int = 0) -> Iterator[str]:
-    """Yield the file up to the scopes of the constant, of variables with potentials, and of the factors."""
-    yield f"{word}\n{graph.n_vars}\n{' '.join(map(str, graph.card.tolist()))}\n"
-    yield f"{n_constants + len(loud) + graph.n_factors + n_more}\n" + "0\n" * n_constants
-    for some in _chunks(loud):
-        yield "1 %d\n" * len(some) % tuple(some.tolist())
-    line = {k: f"{k}" + " %d" * k + "\n" for k in np.unique(graph.arity).tolist()}
-    for some in _chunks(np.arange(graph.n_factors)):
-        arity = graph.arity[some]
-        variables = graph.scope[graph.scope_ptr[some[0]] : graph.scope_ptr[some[-1] + 1]]
-        yield "".join([line[k] for k in arity.tolist()]) % tuple(variables.tolist())
-
-
-def _table_text(numbers: Floats, ptr: Ints, table_of: Ints) -> Iterator[str]:
-    """Size and entries of the tables in the order of `table_of`; tables shared within a chunk are formatted once."""
-    for some in _chunks(table_of, int(np.diff(ptr).max(initial=1))):
-        used, place = np.unique(some, return_inverse=True)
-        begin, sizes = ptr[used], ptr[used + 1] - ptr[used]
-        formats = {size: f"{size}\n" + " %.17g" * size + "\n" for size in np.unique(sizes).tolist()}
-        flat = numbers[ranges(begin, sizes)].tolist()
-        texts, at = [], 0
-        for size in sizes.tolist():
-            texts.append(formats[size] % tuple(flat[at : at + size]))
-            at += size
-        yield "".join([texts[t] for t in place.tolist()]).replace(_LONG, _SHORT)

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +19,11 @@ from mapmrf.constraints import Constraint
 from mapmrf.errors import FormatError
 from mapmrf.formats import tokens
 from mapmrf.formats.files import read_bytes, write_text
-from mapmrf.formats.global_functions import KEYWORDS, Limits, WrittenFunction, at_least, counting, of_ones, written
+from mapmrf.formats.global_functions import KEYWORDS, GlobalFunction, WrittenFunction, function_of_words, written
 from mapmrf.formats.lists import Lists, listed, read_lists, tuple_text, value_places
 from mapmrf.formats.scales import MOST_DECIMALS, check_values, choose_decimals, rounding, scaled, unscaled
-from mapmrf.formats.tables import MOST_COUNT, Factors, build, check_states, naming, variables_with
-from mapmrf.formats.tokens import NumberFile, first_not_whole, names_lost, parse_numbers
+from mapmrf.formats.tables import MOST_COUNT, Factors, build, check_states, factors_to_write, naming
+from mapmrf.formats.tokens import NumberFile, first_not_whole, names_lost, parse_numbers, shown
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".wcsp",)
@@ -51,7 +50,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
         bad = first_not_whole(file.numbers[places], 0, np.finfo(np.float64).max)
         if bad is not None:
             file.fail(int(places[bad]), what, "a whole cost of at least 0")
-    table_ptr, costs, kept = read_lists(file, lists, np.bincount(table_of, minlength=len(lists.count)))
+    table_ptr, costs, kept = read_lists(file, lists)
     forbidden = costs >= upper
     np.negative(costs, out=costs)
     costs += 0.0  # no "-0"
@@ -60,7 +59,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     if not functions:
         return graph
     with naming(path):
-        return graph.with_constraints([c for some in functions for c in _constraints(path, some, upper, graph.card)])
+        found = (_constraints(path, number, *each, upper, card) for number, each in functions.items())
+        return graph.with_constraints([constraint for some in found for constraint in some])
 
 
 def _undo_scale(path: Path, factors: Factors, forbidden: Bools, name: str) -> Factors:
@@ -77,14 +77,14 @@ def _undo_scale(path: Path, factors: Factors, forbidden: Bools, name: str) -> Fa
     return factors if ours[2] == "0" else factors.extended([()], [offset])
 
 
-def _numbers(path: Path) -> tuple[str, NumberFile, list[_WordFunction]]:
+def _numbers(path: Path) -> tuple[str, NumberFile, dict[int, tuple[GlobalFunction, bytes]]]:
     """Split the file into the name of the problem, the numbers after it, and the functions with keywords."""
     text = read_bytes(path)
     first = tokens.TOKEN.search(text)
     if first is None:
         raise FormatError(f"{path}: the file is empty, expected the name of a problem")
     tokens.charge_numbers(path, text)
-    numbers, functions = parse_numbers(text[first.end() :]), list[_WordFunction]()
+    numbers, functions = parse_numbers(text[first.end() :]), dict[int, tuple[GlobalFunction, bytes]]()
     if numbers is None:
         words, functions = _split(path, text)
         numbers = parse_numbers(b" ".join(words[1:])) if words else None
@@ -221,21 +221,12 @@ def _check_shared(file: NumberFile, walk: _Walk, maker_of: Ints, shape: Ints, sc
 # -- global functions -------------------------------------------------------------------------------------------------
 
 
-class _WordFunction(NamedTuple):
-    """A function given by a keyword: its scope, keyword and parameters."""
-
-    number: int
-    scope: list[int]
-    keyword: str
-    words: list[bytes]
-
-
-def _split(path: Path, text: bytes) -> tuple[list[bytes], list[_WordFunction]]:
-    """The words without the global functions, and these; no words if some other error is in the way."""
+def _split(path: Path, text: bytes) -> tuple[list[bytes], dict[int, tuple[GlobalFunction, bytes]]]:
+    """The words without the global functions, and these by number; no words if some other error is in the way."""
     words = text.split()
     try:
         n_functions, at = int(words[3]), 5 + int(words[1])
-        kept, functions = words[:at], list[_WordFunction]()
+        kept, functions = words[:at], dict[int, tuple[GlobalFunction, bytes]]()
         for number in range(n_functions):
             arity = abs(int(words[at]))
             default = at + 1 + arity
@@ -245,10 +236,12 @@ def _split(path: Path, text: bytes) -> tuple[list[bytes], list[_WordFunction]]:
                 if keyword not in KEYWORDS:
                     expected = f"tuples with their costs, or one of {', '.join(KEYWORDS)}"
                     tokens.fail_at(path, text, default + 1, "cost function without a table", expected)
-                end = default + 2 + _length(keyword, words, default + 2, len(scope))
-                if end > len(words):
-                    raise FormatError(f"{path}: function {number}: found the end of the file inside {keyword!r}")
-                functions.append(_WordFunction(number, scope, keyword, words[default + 2 : end]))
+                try:
+                    function, end = function_of_words(keyword, scope, words, default + 2)
+                except IndexError:
+                    what = f"function {number}: found the end of the file inside {keyword!r}"
+                    raise FormatError(f"{path}: {what}") from None
+                functions[number] = function, b" ".join(words[default + 2 : end][:8])
             else:
                 end = default + 2 + max(int(words[default + 1]), 0) * (arity + 1)
                 kept.extend(words[at:end])
@@ -256,84 +249,29 @@ def _split(path: Path, text: bytes) -> tuple[list[bytes], list[_WordFunction]]:
     except (ValueError, IndexError, OverflowError) as error:
         if isinstance(error, FormatError):
             raise
-        return [], []
+        return [], {}
     kept.extend(words[at:])
     kept[3] = str(n_functions - len(functions)).encode()
     return kept, functions
 
 
-def _length(keyword: str, words: list[bytes], at: int, arity: int) -> int:
-    if keyword == "salldiff":
-        return 2
-    if keyword == "sgcc":
-        return 3 + 3 * int(words[at + 2])
-    if keyword == "samong":
-        return 5 + int(words[at + 4])
-    if keyword == "knapsack":
-        return 1 + arity
-    end = at + 1
-    for _ in range(arity):
-        end += 1 + (2 if keyword == "knapsackp" else 1) * int(words[end])
-    return end - at
-
-
-def _constraints(path: Path, function: _WordFunction, upper: float, card: Ints) -> Iterator[Constraint]:
+def _constraints(
+    path: Path, number: int, function: GlobalFunction, words: bytes, upper: float, card: Ints
+) -> Iterator[Constraint]:
     """The constraints of a function; costs that reach the upper bound forbid."""
-    name = f"{path}: function {function.number} ({function.keyword})"
+    name = f"{path}: function {number} ({function.keyword})"
     bad = [i for i in function.scope if not 0 <= i < len(card)]
     if bad or not function.scope:
         raise FormatError(f"{name}: found {f'variable {bad[0]}' if bad else 'no variables'} in its scope")
     try:
-        yield from _parsed(function, upper, card)
-    except (ValueError, IndexError, OverflowError) as error:
-        if isinstance(error, FormatError):
-            raise FormatError(f"{name}: {error}") from None
-        found = b" ".join(function.words[:8]).decode("utf-8", "replace")
-        raise FormatError(f"{name}: cannot read its parameters {found!r}") from None
-
-
-def _parsed(function: _WordFunction, upper: float, card: Ints) -> Iterator[Constraint]:
-    _, scope, keyword, words = function
-    if keyword in ("salldiff", "sgcc", "samong"):
-        cost = math.inf if float(words[1]) >= upper else float(words[1])
-        numbers: list[int] = [int(word) for word in words[2:]]
-        limits: Limits = []
-        if keyword == "samong":
-            limits = [(tuple(numbers[3:]), numbers[0], numbers[1])]
-        elif keyword == "sgcc":
-            limits = [((numbers[at],), numbers[at + 1], numbers[at + 2]) for at in range(1, len(numbers), 3)]
-        yield from counting(keyword, scope, (words[0].decode("utf-8", "replace"), cost), limits, card)
-    elif keyword == "knapsack":
-        yield at_least(scope, float(words[0]), of_ones(scope, [float(word) for word in words[1:]], card))
-    else:  # knapsackp, and clique: at most so many variables in one of their states
-        numbers, clique = [int(word) for word in words], keyword == "clique"
-        at, weights = 1, []
-        for _ in scope:
-            end = at + 1 + (1 if clique else 2) * numbers[at]
-            mine = numbers[at + 1 : end]
-            pairs = [(k, -1) for k in mine] if clique else zip(mine[::2], mine[1::2], strict=True)
-            weights.append([(k, float(weight)) for k, weight in pairs])
-            at = end
-        yield at_least(scope, -float(numbers[0]) if clique else float(numbers[0]), weights)
+        yield from function.constraints(card, (), lambda i, k: int(k), lambda cost: math.inf if cost >= upper else cost)
+    except FormatError as error:
+        raise FormatError(f"{name}: {error}") from None
+    except (ValueError, KeyError, TypeError, OverflowError):
+        raise FormatError(f"{name}: cannot read its parameters {shown(words)}") from None
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
-
-
-class _Costs(NamedTuple):
-    """A model with integer costs, laid out like the graph; forbidden entries are infinite."""
-
-    decimals: int
-    offset: float
-    constant: float
-    unary: Floats
-    tables: Floats
-
-
-def _parts(graph: FactorGraph) -> list[tuple[Floats, Ints, Ints]]:
-    """Unary potentials and tables, their offsets, and how often each of them counts."""
-    uses = np.bincount(graph.table_of, minlength=graph.n_tables)
-    return [(graph.theta_v, graph.var_ptr, np.ones_like(graph.card)), (graph.theta_t, graph.table_ptr, uses)]
 
 
 def _decimals(graph: FactorGraph) -> tuple[int, bool]:
@@ -346,6 +284,12 @@ def _decimals(graph: FactorGraph) -> tuple[int, bool]:
     return choose_decimals([np.array([graph.constant]), graph.theta_v, graph.theta_t], total)
 
 
+def _parts(graph: FactorGraph) -> list[tuple[Floats, Ints, Ints]]:
+    """Unary potentials and tables, their offsets, and how often each of them counts."""
+    uses = np.bincount(graph.table_of, minlength=graph.n_tables)
+    return [(graph.theta_v, graph.var_ptr, np.ones_like(graph.card)), (graph.theta_t, graph.table_ptr, uses)]
+
+
 def _extremes(theta: Floats, ptr: Ints) -> tuple[Floats, Floats]:
     """Largest and smallest finite entry of every block; 0 where there is none."""
     if len(ptr) < 2:
@@ -354,19 +298,6 @@ def _extremes(theta: Floats, ptr: Ints) -> tuple[Floats, Floats]:
     low = np.minimum.reduceat(np.where(theta == -np.inf, np.inf, theta), ptr[:-1])
     none = high == -np.inf
     return np.where(none, 0.0, high), np.where(none, 0.0, low)
-
-
-def _costs(graph: FactorGraph) -> _Costs:
-    """Round to integers; tables with negative costs are shifted by their best entry."""
-    decimals, _ = _decimals(graph)
-    constant = float(scaled(np.array([graph.constant]), decimals)[0])
-    offset, costs = max(constant, 0.0), []
-    for theta, ptr, uses in _parts(graph):
-        units = scaled(theta, decimals)
-        shift = np.maximum(_extremes(units, ptr)[0], 0.0)
-        offset += float((shift * uses).sum())
-        costs.append(np.repeat(shift, np.diff(ptr)) - units)
-    return _Costs(decimals, offset, max(-constant, 0.0), *costs)
 
 
 def losses(graph: FactorGraph) -> list[str]:
@@ -378,50 +309,42 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a WCSP with costs in units of 10^-decimals: as many decimals as necessary, up to 15 digits in all."""
     check_values(path, values, ("cost",), "costs")
     graph, functions = written(path, graph)
-    write_text(path, _text(graph, _costs(graph), functions))
+    # Round to integers; tables with negative costs are shifted by their best entry.
+    decimals, _ = _decimals(graph)
+    constant = float(scaled(np.array([graph.constant]), decimals)[0])
+    offset, costs = max(constant, 0.0), []
+    for theta, ptr, uses in _parts(graph):
+        units = scaled(theta, decimals)
+        shift = np.maximum(_extremes(units, ptr)[0], 0.0)
+        offset += float((shift * uses).sum())
+        costs.append(np.repeat(shift, np.diff(ptr)) - units)
+    factors = factors_to_write(graph, (max(-constant, 0.0), costs[0], costs[1]), 0.0, alone=False)
+    name = f"mapmrf:decimals={decimals}:offset={offset:.0f}" if decimals or offset else "mapmrf"
+    write_text(path, _text(name, graph.card, factors, functions))
 
 
-def _text(graph: FactorGraph, costs: _Costs, functions: list[WrittenFunction]) -> Iterator[str]:
-    upper = 1.0 + (costs.constant if np.isfinite(costs.constant) else 0.0)
-    upper -= float(_extremes(-costs.unary, graph.var_ptr)[1].sum())
-    upper -= float(_extremes(-costs.tables, graph.table_ptr)[1][graph.table_of].sum())
-    name = f"mapmrf:decimals={costs.decimals}:offset={costs.offset:.0f}" if costs.decimals or costs.offset else "mapmrf"
-    loud = variables_with(graph, costs.unary != 0)
-    n_functions = int(costs.constant != 0) + len(loud) + graph.n_factors + len(functions)
-    yield f"{name} {graph.n_vars} {graph.card.max(initial=0)} {n_functions} {upper:.0f}\n"
-    yield " ".join(map(str, graph.card.tolist())) + "\n"
-    if costs.constant:
-        yield f"0 {min(costs.constant, upper):.0f} 0\n"
-    unary = np.where(np.isinf(costs.unary), upper, costs.unary)
-    default, places, ptr = listed(unary, graph.var_ptr)
-    for i in loud.tolist():
-        some = places[ptr[i] : ptr[i + 1]]
-        tuples = tuple_text(some - graph.var_ptr[i], (int(graph.card[i]),), unary[some], "%.0f")
-        yield f"1 {i} {default[i]:.0f} {len(some)}\n{tuples}"
-    yield from _factor_text(graph, np.where(np.isinf(costs.tables), upper, costs.tables))
+def _text(name: str, card: Ints, factors: Factors, functions: list[WrittenFunction]) -> Iterator[str]:
+    """Yield the file; a shared table is listed with the first factor that uses it, to which the others refer."""
+    upper = 1.0 - float(_extremes(-factors.theta_t, factors.table_ptr)[1][factors.table_of].sum())
+    n_functions = len(factors.table_of) + len(functions)
+    yield f"{name} {len(card)} {card.max(initial=0)} {n_functions} {upper:.0f}\n{' '.join(map(str, card.tolist()))}\n"
+    costs = np.where(np.isinf(factors.theta_t), upper, factors.theta_t)
+    default, places, ptr = listed(costs, factors.table_ptr)
+    uses, number = np.bincount(factors.table_of, minlength=len(default)).tolist(), dict[int, int]()
+    for a, t in enumerate(factors.table_of.tolist()):
+        scope = factors.scope_of(a).tolist()
+        start = " ".join(map(str, [len(scope), *scope, f"{default[t]:.0f}"]))
+        if t in number:
+            yield f"{start} -{number[t]}\n"
+            continue
+        some = places[ptr[t] : ptr[t + 1]]
+        tuples = tuple_text(some - factors.table_ptr[t], tuple(card[scope].tolist()), costs[some], "%.0f")
+        if uses[t] > 1:
+            number[t] = len(number) + 1
+            start = f"-{start}"
+        yield f"{start} {len(some)}\n{tuples}"
     for function in functions:
         start = f"{len(function.scope)} {' '.join(map(str, function.scope))} -1 {function.keyword}"
         by_variable = (f"{len(mine)} {' '.join(f'{k} {w}' for k, w in mine)}" for mine in function.weights)
         rest = f"var {upper:.0f}" if function.keyword == "salldiff" else f"{function.capacity} {' '.join(by_variable)}"
         yield f"{start} {rest}\n"
-
-
-def _factor_text(graph: FactorGraph, tables: Floats) -> Iterator[str]:
-    """Yield the factors; a shared table is listed with the first factor that uses it, to which the others refer."""
-    uses = np.bincount(graph.table_of, minlength=graph.n_tables).tolist()
-    default, places, ptr = listed(tables, graph.table_ptr)
-    default_text = [f"{cost:.0f}" for cost in default.tolist()]
-    number: dict[int, int] = {}
-    for a, t in enumerate(graph.table_of.tolist()):
-        scope = graph.scope_of(a).tolist()
-        start = f"{' '.join(map(str, scope))} {default_text[t]}"
-        if t in number:
-            yield f"{len(scope)} {start} -{number[t]}\n"
-            continue
-        some = places[ptr[t] : ptr[t + 1]]
-        tuples = tuple_text(some - graph.table_ptr[t], tuple(graph.card[scope].tolist()), tables[some], "%.0f")
-        sign = ""
-        if uses[t] > 1:
-            number[t] = len(number) + 1
-            sign = "-"
-        yield f"{sign}{len(scope)} {start} {len(some)}\n{tuples}"

@@ -23,7 +23,7 @@ from mapmrf.compilation import process
 from mapmrf.constraints import at_most_k
 from mapmrf.datasets import grid, random_graph
 from mapmrf.errors import UnsupportedModel
-from mapmrf.run import calls as supervision
+from mapmrf.run.clock import wait_for_all
 from mapmrf.run.registry import method_names
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux tells of a process")
@@ -131,7 +131,7 @@ def solve_some(name: str) -> list[Result]:
             found.append(solve(graph, name, max_iterations=5, threads=2))
     with contextlib.suppress(UnsupportedModel):
         found.append(solve(grid(80, 80, seed=0), name, time_limit=0.01, threads=2))
-    supervision.wait_for_all()
+    wait_for_all()
     return found
 
 

@@ -33,8 +33,8 @@ from mapmrf.certificates import verify
 from mapmrf.certificates.make import certify
 from mapmrf.datasets import potts_image
 from mapmrf.model.problem import Problem
-from mapmrf.run import calls as supervision
 from mapmrf.run import pace
+from mapmrf.run.clock import wait_for_all
 from mapmrf.run.method import Start, running
 from mapmrf.run.registry import method_class, method_names
 from mapmrf.run.result import GAP_TOLERANCE
@@ -516,7 +516,7 @@ def test_short_steps_end_where_long_ones_do(
 @pytest.fixture(autouse=True)
 def nothing_goes_on() -> None:
     """Wait for what a run with a limit has given up."""
-    supervision.wait_for_all()
+    wait_for_all()
 
 
 @every_method
@@ -575,7 +575,7 @@ def test_the_loop_closes_a_run_once_however_it_ends(name: str, ending: str) -> N
 
     with pytest.raises(ZeroDivisionError) if ending == "error" else contextlib.nullcontext():
         mapmrf.solve(grid_for(name), Constrained(), time_limit=0 if ending == "limit" else None)
-    supervision.wait_for_all()  # a start or a step that takes too long is given up, and then closes the run itself
+    wait_for_all()  # a start or a step that takes too long is given up, and then closes the run itself
     assert len(closed) == 1 and closed[0] is started[0]
 
 

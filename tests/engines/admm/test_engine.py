@@ -37,8 +37,7 @@ from mapmrf.engines.admm.steps import rounds_of, work_of
 from mapmrf.engines.admm.structs import BATCH, BatchRow, FactorKind, Rounding
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
-from mapmrf.run import calls as supervision
-from mapmrf.run.clock import CallAbandoned, Supervisor
+from mapmrf.run.clock import CallAbandoned, Supervisor, wait_for_all
 from mapmrf.run.method import Start
 from plain_python import plain
 from strategies import Recipe
@@ -485,7 +484,7 @@ def test_an_iteration_that_nobody_waits_for_ends_between_two_rounds(monkeypatch:
     with pytest.raises(CallAbandoned):
         Supervisor().call(lambda: 0.0, work)
     gave_up.set()
-    supervision.wait_for_all()
+    wait_for_all()
     assert done == ["given up"]
 
 

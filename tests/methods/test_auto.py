@@ -148,7 +148,7 @@ def test_belief_propagation_goes_before_a_slow_relaxation(monkeypatch: pytest.Mo
     result = mapmrf.solve(graph, max_iterations=12)
     assert [point.phase for point in result.trace[:4]] == ["relax", "relax", "relax", "bp"]
     monkeypatch.setattr(auto, "SETTINGS", replace(SETTINGS, loose_gap=1e9))
-    assert phases(mapmrf.solve(graph, max_iterations=12)) == ["relax"]
+    assert phases(mapmrf.solve(graph, max_iterations=12)) == ["relax", "chains"]
 
 
 def test_chains_lead_on_from_what_belief_propagation_found() -> None:
@@ -157,8 +157,8 @@ def test_chains_lead_on_from_what_belief_propagation_found() -> None:
     graph = FactorGraph.from_pairwise(np.zeros((60, 8)), edges, -50.0 * (random.random((300, 8, 8)) < 0.3))
     shared = SharedState(Problem.compile(graph), np.zeros(60, dtype=np.int64))
     scouts = Scouts(shared, 0)
-    steps = list(scouts.first())
-    assert [step.phase for step in steps[-1 - SETTINGS.climb_steps :]] == ["bp"] + ["chains"] * SETTINGS.climb_steps
+    turns = [phase for phase, _ in itertools.groupby(step.phase for step in scouts.first())]
+    assert turns[:2] == ["bp", "chains"]
     assert shared.incumbent.value > scouts.beliefs.value
     assert scouts.chains.value == -math.inf  # these still have their own start before them
 

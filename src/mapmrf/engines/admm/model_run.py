@@ -130,9 +130,10 @@ class LSLPRun(SphereRun):
         self.waiting.insert(self.n_turns, self.phase._replace(done=self.iterations - self.phase_began))
 
     def take_turns(self) -> None:
-        """Put the phase in front that has done the least, and chains among them if starts are slow."""
+        """Put the phase in front that has done the least, and chains if starts are slow or there are constraints."""
         turns, later = self.waiting[: self.n_turns], self.waiting[self.n_turns :]
-        if self.is_slow and self.may_chain and not any(phase.chaining for phase in turns):
+        early = self.is_slow or self.original.graph.constraints is not None
+        if early and self.may_chain and not any(phase.chaining for phase in turns):
             turns.append(SpherePhase("chains", 0, chaining=True))
         self.waiting = sorted(turns, key=self.work) + later
 

@@ -210,7 +210,8 @@ class AutoRun(SharedRun):
             turns.end(best.value)
         shared.has_room_for(("trws",), self.problem)
         with running(inner, self.problem, self.seed, Start()) as state:
-            stops, step, n_steps = RelaxationEnd(self.problem, best), Progress(0), 0
+            stops, step = RelaxationEnd(self.problem, best), Progress(0)
+            n_steps, scout_at = 0, SETTINGS.slow_steps
             while step.finished is None and step.iterations < inner.max_iterations:
                 if stops.at(step.iterations, state.passes):
                     break
@@ -225,8 +226,12 @@ class AutoRun(SharedRun):
                     yield from self.expand(state.passes.best)
                     turns.end(best.value)
                 n_steps += 1
-                if n_steps == SETTINGS.slow_steps and best.gap > SETTINGS.loose_gap and not turns.planned:
-                    yield from self.called_scouts().first()
+                if n_steps == scout_at and best.gap > SETTINGS.stall_gap and not turns.planned:
+                    scout_at *= 2
+                    if best.gap <= SETTINGS.loose_gap:
+                        yield from self.called_scouts().climb(state.passes.best, 1)
+                    elif self.scouts is None:
+                        yield from self.called_scouts().first()
             if best.gap < math.inf and not shared.is_refuted("relax"):
                 shared.state_bounds = state.passes.state_bounds()
         shared.release("trws")

@@ -12,7 +12,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import UnsupportedModel
 from mapmrf.methods.auto.settings import SETTINGS
-from mapmrf.methods.auto.state import SharedRun, log
+from mapmrf.methods.auto.state import Phase, SharedRun, log
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start, running
 from mapmrf.run.result import Status
@@ -25,33 +25,32 @@ class ConstrainedRun(SharedRun):
         """Solve an assignment problem at once, and other models by alternating between all suitable approaches."""
         yield from self.assign()
         tracks = [
-            (self.by_counters(), SETTINGS.counters_turn),
-            (self.by_tables(), SETTINGS.tables_turn),
-            (self.by_rows(), SETTINGS.rows_turn),
+            Phase(self.by_counters(), SETTINGS.counters_turn, first=SETTINGS.counters_turn),
+            Phase(self.by_tables(), SETTINGS.tables_turn, first=SETTINGS.tables_turn),
+            Phase(self.by_rows(), SETTINGS.rows_turn, first=SETTINGS.rows_turn),
         ]
         graph = self.problem.graph
         assert graph.constraints is not None
         # Tables first where any feasible labelling will do (conflicts find one), or where elimination may suffice.
         if graph.size == 0 or len(graph.constraints.var) <= SETTINGS.few_indicators:
             tracks[:2] = tracks[1::-1]
-        tracks.insert(1, (self.by_propagation(), SETTINGS.propagation_turn))
+        tracks.insert(1, Phase(self.by_propagation(), SETTINGS.propagation_turn, first=SETTINGS.propagation_turn))
         many = graph.size > 0 and len(graph.constraints.var) > SETTINGS.many_indicators
         turn = SETTINGS.many_turn if many else SETTINGS.relaxation_turn
-        tracks.insert(0 if many else 3, (self.by_relaxation(), turn))
+        tracks.insert(0 if many else 3, Phase(self.by_relaxation(), turn, first=max(turn, SETTINGS.relaxation_first)))
         try:
             while tracks:
                 for track in tracks.copy():
-                    steps, turn = track
-                    for _ in range(turn):
-                        step = next(steps, None)
+                    for _ in range(track.earn()):
+                        step = next(track.steps, None)
                         if step is None:
                             tracks.remove(track)
                             break
                         yield step
             yield self.shared.report("search", Status.CONVERGED)
         finally:
-            for steps, _ in tracks:
-                steps.close()
+            for track in tracks:
+                track.steps.close()
 
     def assign(self) -> Iterator[Progress]:
         """Solve assignment problems: no factors, and disjoint ALL_DIFFERENT constraints."""
@@ -132,7 +131,7 @@ class ConstrainedRun(SharedRun):
         """LS-LP with native constraints, which needs no rewritten model."""
         from mapmrf.methods.lslp import LSLP
 
-        method = LSLP(beliefs=0, climb=False)
+        method = LSLP(beliefs=0)
         if self.shared.admits(method, self.problem):
             for report in self.follow(method, "relaxation", Start()):
                 report.finished = Status.INFEASIBLE if report.finished is Status.INFEASIBLE else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,6 +91,16 @@ class Scout:
             n_steps += 1
             yield step
 
+    def burst(self, n_idle: int, n_most: int) -> Iterator[Progress]:
+        """Take steps until so many in a row have not improved its labelling, and at most so many."""
+        idle, value = 0, self.value
+        for _ in range(n_most):
+            if idle == n_idle or (step := self._phase.next_step()) is None:
+                return
+            idle = 0 if self.value > value else idle + 1
+            value = self.value
+            yield step
+
     def _is_hopeful(self, begun: int, n_steps: int) -> bool:
         if self.value == -math.inf:
             return n_steps < SETTINGS.lost_steps
@@ -133,12 +142,20 @@ class Scouts:
         return [scout.labels for scout in scouts if scout.labels is not None]
 
     def first(self) -> Iterator[Progress]:
-        """Belief propagation, and the first steps of chains from the best labelling, which gain most."""
+        """Belief propagation, and chains from the best labelling as soon as it improves no longer with every step."""
+        best = self.chains.shared.incumbent
+        yield from self.beliefs.burst(SETTINGS.burst_idle, SETTINGS.burst_steps)
+        yield from self.climb(best.labels, SETTINGS.climb_steps)
+        climbed = best.value
         yield from self.beliefs.turn()
-        shared = self.chains.shared
-        climb = Scout(self.chains.method, shared, self.chains.seed, shared.incumbent.labels.copy())
+        if best.value > climbed:
+            yield from self.climb(best.labels, SETTINGS.climb_steps)
+
+    def climb(self, labels: Ints, n_most: int) -> Iterator[Progress]:
+        """Chains from a labelling, as long as each step improves it."""
+        climb = Scout(self.chains.method, self.chains.shared, self.chains.seed, labels.copy())
         with closing(climb.steps):
-            yield from islice(climb.turn(), SETTINGS.climb_steps)
+            yield from climb.burst(1, n_most)
 
     def run(self) -> Iterator[Progress]:
         yield from self.chains.turn()

@@ -32,9 +32,11 @@ class Settings:
     stall_window: int = 30  # iterations over which a stalled gap ends the relaxation
     stalled: float = 0.9  # share of the gap that is left if it has stalled
     stall_gap: float = 1e-3  # least relative gap at which smaller models do not wait
-    slow_steps: int = 3  # steps of the relaxation before `bp` if the gap is loose
-    loose_gap: float = 0.1  # relative gap from which it is loose
-    climb_steps: int = 1  # steps of `chains` from the best labelling after `bp`
+    slow_steps: int = 3  # steps of the relaxation before the first step of `chains` from its labelling, or `bp`
+    loose_gap: float = 0.1  # relative gap from which `bp` goes first
+    burst_steps: int = 30  # most steps of `bp` before chains from the best labelling
+    burst_idle: int = 2  # steps without improvement that end these
+    climb_steps: int = 30  # most steps of `chains` from that labelling, as long as each improves it
 
     # Scouts: `bp` and `chains` by themselves
     scout_idle: int = 30  # least number of iterations without improvement before a scout rests
@@ -111,7 +113,8 @@ class Settings:
     counters_idle: int = 40  # changes per variable without improvement before it is kicked
     propagation_turn: int = 6  # steps per turn of branch and bound by soft consistency
     tables_turn: int = 4  # steps per turn of `auto` on the model with tables
-    relaxation_turn: int = 3  # steps per turn of LS-LP
+    relaxation_first: int = 20  # steps of the first turn of LS-LP: a labelling from which chains start, if it is fast
+    relaxation_turn: int = 3  # steps of later turns
     rows_turn: int = 4  # steps per turn of branch and cut
     few_indicators: int = 50  # indicators up to which tables go first
     many_indicators: int = 1000  # indicators above which LS-LP goes first, as the tables would be as large

@@ -75,9 +75,11 @@ def record(**values: float) -> box.BoxRecord:
     return made
 
 
-def scratch(goal: np.ndarray, diagonal: np.ndarray) -> box.BoxScratch:
-    """Room to solve a system with this right-hand side and this diagonal."""
-    return box.BoxScratch(goal, *np.zeros((3, len(goal))), diagonal, np.zeros(len(diagonal)))
+def arrays(program: BoxProgram, x: np.ndarray, **values: np.ndarray) -> box.BoxArrays:
+    """The arrays of a run at x, 0 but for these."""
+    n_vars = len(program.form.var_ptr) - 1
+    made = box.BoxArrays(x, *np.zeros((8, len(x))), *np.zeros((3, n_vars)), *np.zeros((2, n_vars), int), np.zeros(0))
+    return made._replace(**values)
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -94,13 +96,13 @@ def test_the_program_is_worth_what_the_model_is(seed: int) -> None:
     random = np.random.default_rng(seed)
     for _ in range(5):
         labels = random.integers(0, graph.card)
-        value = plain(box.labels_value)(program.form, program.theta, labels)
+        value = plain(box.labels_value)(program.form, labels)
         assert program.constant + program.unit * value == pytest.approx(graph.value(labels))
         x = np.zeros(len(graph.theta_v))
         x[graph.var_ptr[:-1] + labels] = 1.0
         image = np.empty_like(x)
         plain(box.product)(program.form, x, image)
-        assert program.theta @ x + 0.5 * x @ image == pytest.approx(value)
+        assert program.form.theta @ x + 0.5 * x @ image == pytest.approx(value)
 
 
 @given(seed=seeds)
@@ -119,7 +121,7 @@ def test_tables_that_factors_share_are_stored_once() -> None:
     edges = np.stack([np.arange(99), np.arange(1, 100)], axis=1)
     graph = FactorGraph.from_pairwise(np.zeros((100, 3)), edges, np.eye(3))
     program = program_of(graph)
-    assert program.form.tables.theta.size == 9
+    assert program.form.entries.size == 9
 
 
 def test_forbidden_entries_become_a_fine_below_everything_beside_them() -> None:
@@ -165,7 +167,9 @@ def test_conjugate_gradients_solve_the_system(seed: int) -> None:
     system = np.diag(np.repeat(diagonal, graph.card)) + 0.7 * mass - q
     goal, x = random.normal(size=n), random.normal(size=n)
     steps = plain(box.solve_system)(
-        record(rho_mass=0.7, cg_tol=1e-10, cg_limit=500), program.form, x, scratch(goal, diagonal)
+        record(rho_mass=0.7, cg_tol=1e-10, cg_limit=500),
+        program.form,
+        arrays(program, x, goal=goal, diagonal=diagonal),
     )
     assert steps >= 0
     assert x == pytest.approx(np.linalg.solve(system, goal), abs=1e-7)
@@ -176,20 +180,21 @@ def test_a_form_that_outweighs_the_diagonal_is_noticed() -> None:
     program = program_of(graph)
     goal = np.array([0.0, 1.0, 0.0, 1.0])
     made = record(rho_mass=1.0, cg_tol=1e-6, cg_limit=100)
-    steps = plain(box.solve_system)(made, program.form, np.zeros(4), scratch(goal, np.full(2, 0.5)))
-    assert steps < 0
+    at = arrays(program, np.zeros(4), goal=goal, diagonal=np.full(2, 0.5))
+    assert plain(box.solve_system)(made, program.form, at) < 0
 
 
 def test_copies_lie_in_the_box_and_on_the_sphere() -> None:
     x = np.random.default_rng(0).normal(size=10)
     made = record(rho_box=2.0, rho_sphere=2.0)
-    iterates = box.BoxIterates(x, np.zeros(10), np.zeros(10), np.full(10, 0.3), np.full(10, -0.2), np.zeros(5))
+    program = program_of(FactorGraph.from_tables([2] * 5, [], []))
+    iterates = arrays(program, x, z_box=np.full(10, 0.3), z_sphere=np.full(10, -0.2))
     plain(box.update_copies)(made, iterates)
     assert iterates.y_box == pytest.approx(np.clip(x + 0.15, 0, 1))
     assert np.linalg.norm(iterates.y_sphere - 0.5) == pytest.approx(math.sqrt(10) / 2)
     out = x - 0.1 - 0.5
     assert iterates.y_sphere - 0.5 == pytest.approx(out / np.linalg.norm(out) * math.sqrt(10) / 2)
-    centre = box.BoxIterates(np.full(10, 0.5), *np.zeros((4, 10)), np.zeros(5))
+    centre = arrays(program, np.full(10, 0.5))
     plain(box.update_copies)(made, centre)  # the projection is undefined there: stays, without a NaN
     assert centre.y_sphere.tolist() == [0.5] * 10
 
@@ -217,7 +222,7 @@ def test_hard_constraints_are_met_without_the_repair_of_the_library() -> None:
     """A ring of six that must alternate, with a pull to the same state everywhere."""
     edges = [[i, (i + 1) % 6] for i in range(6)]
     graph = FactorGraph.from_pairwise(np.tile([0.0, 0.1], (6, 1)), edges, [[-np.inf, 0.0], [0.0, -np.inf]])
-    assert graph.value(stepped(graph).labellings.best) == pytest.approx(0.3)
+    assert graph.value(stepped(graph).arrays.best) == pytest.approx(0.3)
 
 
 def test_at_rest_x_is_a_labelling() -> None:
@@ -272,12 +277,12 @@ def test_a_given_labelling_is_where_x_begins_with_higher_penalties() -> None:
     good = mapmrf.solve(graph, "branch").labels
     problem = Problem.compile(graph)
     state = L2Box().start(problem, 0, Start(good))
-    assert state.iterates.x.reshape(-1, 2).argmax(axis=1).tolist() == good.tolist()
+    assert state.arrays.x.reshape(-1, 2).argmax(axis=1).tolist() == good.tolist()
     assert state.box[0].rho_box == pytest.approx(20 * 0.3)
     warm = L2Box(warm_rho=100.0)
     state = warm.start(problem, 0, Start(good))
     warm.step(problem, state)
-    assert np.mean(state.labellings.labels == good) > 0.95
+    assert np.mean(state.arrays.labels == good) > 0.95
 
 
 def test_seeds_lead_to_different_labellings() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 
 from mapmrf.arrays import segment_argmax
-from mapmrf.engines.admm.box import BOX, BoxIterates, BoxProgram, BoxRecord, BoxScratch, Labellings, iterate_box
+from mapmrf.engines.admm.box import BOX, BoxArrays, BoxProgram, BoxRecord, iterate_box
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
@@ -111,14 +111,8 @@ class L2Box(Method):
         for name in ("growth", "update_every", "curvature", "cg_tol", "cg_limit", "tol", "value_tol"):
             box[name] = getattr(self, name)
         p.best = -math.inf
-        labels, best = np.zeros((2, n_vars), dtype=np.int64)
-        return L2BoxRun(
-            program=program,
-            box=box,
-            iterates=BoxIterates(x, np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n_vars)),
-            scratch=BoxScratch(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n_vars), bend),
-            labellings=Labellings(labels, best, np.zeros(self.history)),
-        )
+        labels, values = np.zeros((2, n_vars), dtype=np.int64), np.zeros(self.history)
+        return L2BoxRun(program, box, BoxArrays(x, *np.zeros((8, n)), *np.zeros((2, n_vars)), bend, *labels, values))
 
     def step(self, problem: Problem, state: L2BoxRun) -> Progress:
         if problem.n_factors == 0:  # independent variables
@@ -128,13 +122,11 @@ class L2Box(Method):
         cost = 8 * problem.n_configs + 10 * problem.n_states  # some eight products with the quadratic form
         n = min(max(1, pace.BOX_ADMM // cost), self.max_iterations - state.iterations)
         before = float(now.best)
-        state.iterations += iterate_box(
-            n, state.box, program.form, program.theta, program.allowed, state.iterates, state.scratch, state.labellings
-        )
+        state.iterations += iterate_box(n, state.box, program.form, state.arrays)
         found, rho = now.best > before, float(now.rho_box) * program.unit
         return Progress(
             iterations=state.iterations,
-            labels=state.labellings.best.copy() if found else None,
+            labels=state.arrays.best.copy() if found else None,
             value=program.constant + program.unit * float(now.best) if found and not program.hard else None,
             finished=Status.CONVERGED if now.at_rest else None,
             extra={"primal": float(now.box_off), "sphere": float(now.sphere_off), "rho": rho},
@@ -152,14 +144,12 @@ class L2Box(Method):
             "curvature": float(now.curvature),
             "cg_steps": float(now.cg_steps),
         }
-        return Answer(mu_v=state.iterates.x.copy(), details=details)
+        return Answer(mu_v=state.arrays.x.copy(), details=details)
 
 
 @dataclass(eq=False)
 class L2BoxRun:
     program: BoxProgram
     box: BoxRecord
-    iterates: BoxIterates
-    scratch: BoxScratch
-    labellings: Labellings
+    arrays: BoxArrays
     iterations: int = 0

@@ -1,4 +1,4 @@
-"""A pairwise model as the binary quadratic program of l2-Box."""
+"""lp-Box ADMM on a pairwise model, for l2-Box: the model as a binary quadratic program, and the kernels."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CHUNK = 1 << 18  # table entries processed at a time, which limits temporary mem
 
 @dataclass(frozen=True, eq=False)
 class BoxProgram:
-    """The quadratic program in units of the interaction, for the kernels.
+    """Maximise ``theta x + x'Qx / 2`` over one-hot blocks x, in units of the interaction.
 
-    Tables are centred: their row and column means are moved to `theta`, which changes nothing for one-hot vectors and
+    Tables are centred: their row and column means are moved to theta, which changes nothing for one-hot vectors and
     leaves the quadratic form no more curvature than the interactions have. Equal tables are stored once.
     """
 
@@ -30,38 +30,59 @@ class BoxProgram:
     constant: float
     hard: bool
     form: BoxForm
-    theta: Floats
-    allowed: Bools
-    reach: Floats
+    reach: Floats  # (n_vars,): sums of the norms of a variable's centred tables
 
     @classmethod
     def build(cls, problem: Problem, forbidden: float) -> BoxProgram:
-        """Build the program."""
         soft = softened(problem, forbidden)
-        unit = interaction_scale(soft)
-        parts = _Parts(soft, unit)
-        for batch in soft.batches:
-            parts.add(batch)
-        graph = problem.graph
+        graph, unit = problem.graph, interaction_scale(soft)
         allowed = problem.feasible_v & np.repeat(problem.degree > 0, graph.card)
         alone = np.flatnonzero(problem.degree == 0)
-        best = segment_argmax(graph.theta_v, graph.var_ptr)[alone]
-        allowed[graph.var_ptr[alone] + best] = True
-        return cls(
-            unit=unit,
-            constant=graph.constant,
-            hard=soft is not problem,
-            form=BoxForm(graph.var_ptr.astype(np.int64), parts.pairs(), parts.tables()),
-            theta=parts.theta,
+        allowed[graph.var_ptr[alone] + segment_argmax(graph.theta_v, graph.var_ptr)[alone]] = True
+        theta, reach = soft.graph.theta_v / unit, np.zeros(problem.n_vars)
+        none = np.zeros(0, dtype=np.int64)
+        pair_scopes, scopes, table_at, n_entries = [none.reshape(0, 2)], [none.reshape(0, 2)], [none], 0
+        strengths, weights, entries = [np.zeros(0)], [np.zeros(0)], [np.zeros(0)]
+        for batch in soft.batches:
+            which, centred, means, size = centred_tables(batch, soft.graph.theta_t, unit)
+            weight: Floats | float = batch.weight if len(batch.weight) else 1.0
+            for k, linear in enumerate(means):
+                reach += np.bincount(batch.scope[:, k], np.abs(weight) * size[which], problem.n_vars)
+                for s in range(batch.shape[k]):
+                    theta += np.bincount(batch.var_at[:, k] + s, weight * linear[which, s], len(theta))
+            if batch.shape == (2, 2):
+                pair_scopes.append(batch.scope)
+                strengths.append(weight * centred[which, 0, 0])
+            else:
+                scopes.append(batch.scope)
+                weights.append(batch.weight)
+                table_at.append(n_entries + which * batch.n_configs)
+                entries.append(centred.ravel())
+                n_entries += centred.size
+        var_ptr = graph.var_ptr.astype(np.int64)
+        pair_var, var = (np.concatenate(some).T.astype(np.int64, order="C") for some in (pair_scopes, scopes))
+        n_push = problem.n_vars if pair_var.size else 0
+        form = BoxForm(
+            var_ptr=var_ptr,
+            theta=theta,
             allowed=allowed,
-            reach=parts.reach,
+            pair_var=pair_var,
+            strength=np.concatenate(strengths),
+            difference=np.zeros(n_push),
+            push=np.zeros(n_push),
+            var=var,
+            at=var_ptr[var],
+            size=np.asarray(graph.card, dtype=np.int64)[var],
+            table_at=np.concatenate(table_at).astype(np.int64),
+            weight=np.concatenate(weights),
+            entries=np.concatenate(entries),
         )
+        return cls(unit, graph.constant, soft is not problem, form, reach)
 
     def bend(self, v: Floats) -> Floats:
         """Return a diagonal that (almost) dominates the quadratic form: scaled square roots of the variables' reach."""
-        shape = np.sqrt(self.reach)
-        size = self.form.tables.size
-        entries = 4 * self.form.pairs.strength.size + int((size[0] * size[1]).sum())
+        shape, size = np.sqrt(self.reach), self.form.size
+        entries = 4 * self.form.strength.size + int((size[0] * size[1]).sum())
         steps = int(np.clip(200_000_000 // max(1, entries), 20, 100))  # power iterations
         each = max(1, 20_000_000 // max(1, entries))  # per kernel call, of some hundredths of a second
         found, room = 0.0, np.empty_like(v)
@@ -90,108 +111,86 @@ def softened(problem: Problem, forbidden: float) -> Problem:
     return replace(problem, graph=replace(graph, theta_v=theta_v, theta_t=theta_t))
 
 
-class _Parts:
-    """The arrays of a program under construction, batch by batch."""
-
-    def __init__(self, problem: Problem, unit: float) -> None:
-        self.problem, self.unit = problem, unit
-        self.theta = problem.graph.theta_v / unit
-        self.reach = np.zeros(problem.n_vars)
-        self.pair_scope: list[Ints] = []
-        self.strength: list[Floats] = []
-        self.scope: list[Ints] = []
-        self.table_at: list[Ints] = []
-        self.weight: list[Floats] = []
-        self.entries: list[Floats] = []
-        self.n_entries = 0
-
-    def add(self, batch: Batch) -> None:
-        """Centre a batch's tables, each distinct one once, and add their linear parts to theta."""
-        starts, which = np.unique(batch.table_at, return_inverse=True)
-        n_distinct, n_configs = len(starts), batch.n_configs
-        centred = np.empty((n_distinct, *batch.shape))
-        rows, cols = np.empty((n_distinct, batch.shape[0])), np.empty((n_distinct, batch.shape[1]))
-        size = np.empty(n_distinct)
-        chunk = max(1, CHUNK // n_configs)
-        for begin in range(0, n_distinct, chunk):
-            part = slice(begin, min(begin + chunk, n_distinct))
-            places = starts[part, None] + np.arange(n_configs)
-            tables = self.problem.graph.theta_t[places].reshape(-1, *batch.shape) / self.unit
-            rows[part], cols[part] = tables.mean(axis=2), tables.mean(axis=1)
-            cols[part] -= rows[part].mean(axis=1, keepdims=True)
-            centred[part] = tables - rows[part][:, :, None] - cols[part][:, None, :]
-            size[part] = np.sqrt((centred[part] ** 2).sum(axis=(1, 2)))
-        weight: Floats | float = batch.weight if len(batch.weight) else 1.0
-        for k, linear in enumerate((rows, cols)):
-            self.reach += np.bincount(batch.scope[:, k], np.abs(weight) * size[which], self.problem.n_vars)
-            for s in range(batch.shape[k]):
-                self.theta += np.bincount(batch.var_at[:, k] + s, weight * linear[which, s], len(self.theta))
-        if batch.shape == (2, 2):
-            self.pair_scope.append(batch.scope)
-            self.strength.append(weight * centred[which, 0, 0])
-            return
-        self.weight.append(batch.weight)
-        self.scope.append(batch.scope)
-        self.table_at.append(self.n_entries + which * n_configs)
-        self.entries.append(centred.ravel())
-        self.n_entries += centred.size
-
-    def _sides(self, scopes: list[Ints]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the variables of all factors, (2, n), and the offsets of their blocks."""
-        var = np.concatenate([np.zeros((0, 2), dtype=np.int64), *scopes]).T.astype(np.int64, order="C")
-        return var, self.problem.graph.var_ptr.astype(np.int64)[var]
-
-    def pairs(self) -> BinaryTerms:
-        """Return the factors of two binary variables."""
-        n = self.problem.n_vars if self.strength else 0
-        strength = np.concatenate([np.zeros(0), *self.strength])
-        return BinaryTerms(self._sides(self.pair_scope)[0], strength, np.zeros(n), np.zeros(n))
-
-    def tables(self) -> TableTerms:
-        """Return all other factors."""
-        var, at = self._sides(self.scope)
-        table_at = np.concatenate([np.zeros(0, dtype=np.int64), *self.table_at]).astype(np.int64)
-        size = np.asarray(self.problem.graph.card, dtype=np.int64)[var]
-        weight, entries = (np.concatenate([np.zeros(0), *parts]) for parts in (self.weight, self.entries))
-        return TableTerms(var, at, size, table_at, weight, entries)
+def centred_tables(batch: Batch, theta_t: Floats, unit: float) -> tuple[Ints, Floats, tuple[Floats, Floats], Floats]:
+    """Return the table of every factor, the distinct tables without row and column means, these means, and norms."""
+    starts, which = np.unique(batch.table_at, return_inverse=True)
+    n, n_configs = len(starts), batch.n_configs
+    centred = np.empty((n, *batch.shape))
+    rows, cols, size = np.empty((n, batch.shape[0])), np.empty((n, batch.shape[1])), np.empty(n)
+    chunk = max(1, CHUNK // n_configs)
+    for begin in range(0, n, chunk):
+        part = slice(begin, min(begin + chunk, n))
+        tables = theta_t[starts[part, None] + np.arange(n_configs)].reshape(-1, *batch.shape) / unit
+        rows[part], cols[part] = tables.mean(axis=2), tables.mean(axis=1)
+        cols[part] -= rows[part].mean(axis=1, keepdims=True)
+        centred[part] = tables - rows[part][:, :, None] - cols[part][:, None, :]
+        size[part] = np.sqrt((centred[part] ** 2).sum(axis=(1, 2)))
+    return which, centred, (rows, cols), size
 
 
-# -- lp-Box ADMM on a pairwise model: conjugate gradients, and the iteration itself -----------------------------------
-# The model is a binary quadratic program over one-hot blocks x: maximise ``theta x + x'Qx / 2``, where Q contains every
-# table twice, as it is and transposed; see `box_form`.
+# -- lp-Box ADMM: the iteration, and conjugate gradients for its linear system ----------------------------------------
 
 LARGER = 20.0
 """Maximum factor by which Q may enlarge a solution; with a diagonal of 1.2 times its curvature it is at most 6."""
 
 
-class BoxIterates(NamedTuple):
-    """x, its copies in the box and on the sphere, and the multipliers of both and of the one-hot constraints."""
+class BoxForm(NamedTuple):
+    """The program for the kernels. Q contains every table twice, as it is and transposed; it is never assembled.
+
+    var_ptr, theta, allowed
+        Offsets of the blocks of x; the linear term, and the states that labels may have.
+    pair_var, strength
+        Factors of two binary variables, (2, n), with centred tables ``strength * [[1, -1], [-1, 1]]``.
+    difference, push
+        Scratch for these, a number per variable: its x(1) - x(0), and the sum from its neighbours.
+    var, at, size, table_at, weight
+        All other factors: their variables, offsets in x and numbers of states, (2, n); tables and weights.
+    entries
+        The centred tables.
+    """
+
+    var_ptr: Ints
+    theta: Floats
+    allowed: Bools
+    pair_var: Ints
+    strength: Floats
+    difference: Floats
+    push: Floats
+    var: Ints
+    at: Ints
+    size: Ints
+    table_at: Ints
+    weight: Floats
+    entries: Floats
+
+
+class BoxArrays(NamedTuple):
+    """The arrays of a run; those from z_mass to best have a number per variable.
+
+    x, y_box, y_sphere
+        The iterate, and its copies in the box and on the sphere.
+    z_box, z_sphere, z_mass
+        Multipliers of both, and of the one-hot constraints.
+    goal, rest, along, image
+        Right-hand side of the linear system, and vectors of conjugate gradients.
+    diagonal, bend
+        The diagonal of the system, and the one that (almost) dominates Q.
+    labels, best, history
+        The labels of x, the best ones so far, and the values of the last ones.
+    """
 
     x: Floats
     y_box: Floats
     y_sphere: Floats
     z_box: Floats
     z_sphere: Floats
-    z_mass: Floats
-
-
-class BoxScratch(NamedTuple):
-    """Scratch for the linear system: its right-hand side, vectors of conjugate gradients, and its diagonal.
-
-    `diagonal` and `bend` have one number per variable: with `bend` on its diagonal, a matrix (almost) dominates Q.
-    """
-
     goal: Floats
     rest: Floats
     along: Floats
     image: Floats
+    z_mass: Floats
     diagonal: Floats
     bend: Floats
-
-
-class Labellings(NamedTuple):
-    """The labels of x, the best ones so far, and the values of the last ones."""
-
     labels: Ints
     best: Ints
     history: Floats
@@ -223,13 +222,14 @@ shifted, at_rest               addition to the last diagonal; whether the stoppi
 
 
 @bare
-def solve_system(box: BoxRecord, form: BoxForm, x: Floats, scratch: BoxScratch) -> int:
+def solve_system(box: BoxRecord, form: BoxForm, arrays: BoxArrays) -> int:
     """Run conjugate gradients for `apply_system` x = goal from the current x; return the steps, -1 if indefinite.
 
     The system counts as indefinite if a direction has no positive curvature, or if x is far larger than without Q.
     """
     rho_mass, tol, limit, var_ptr = box[0].rho_mass, box[0].cg_tol, box[0].cg_limit, form.var_ptr
-    goal, rest, along, image, diagonal, _ = scratch
+    x, goal, rest, along, image = arrays.x, arrays.goal, arrays.rest, arrays.along, arrays.image
+    diagonal = arrays.diagonal
     apply_system(diagonal, rho_mass, form, x, rest)
     for s in range(len(x)):
         rest[s] = goal[s] - rest[s]
@@ -263,9 +263,9 @@ def solve_system(box: BoxRecord, form: BoxForm, x: Floats, scratch: BoxScratch) 
 
 
 @bare
-def update_copies(box: BoxRecord, iterates: BoxIterates) -> None:
+def update_copies(box: BoxRecord, arrays: BoxArrays) -> None:
     """Update the copies: y1 on the box [0, 1], y2 on the sphere of radius sqrt(n) / 2 around 1/2."""
-    x, y_box, y_sphere, z_box, z_sphere, _ = iterates
+    x, y_box, y_sphere, z_box, z_sphere = arrays.x, arrays.y_box, arrays.y_sphere, arrays.z_box, arrays.z_sphere
     rho_box, rho_sphere = box[0].rho_box, box[0].rho_sphere
     n = len(x)
     norm2 = 0.0
@@ -280,13 +280,13 @@ def update_copies(box: BoxRecord, iterates: BoxIterates) -> None:
 
 
 @bare
-def update_x(box: BoxRecord, form: BoxForm, theta: Floats, iterates: BoxIterates, scratch: BoxScratch) -> None:
+def update_x(box: BoxRecord, form: BoxForm, arrays: BoxArrays) -> None:
     """Solve for x, with the diagonal raised until the system is positive definite.
 
     On 0/1 points x^2 = x, so moving half of the addition to theta changes no labelling's value.
     """
-    x, y_box, y_sphere, z_box, z_sphere, z_mass = iterates
-    goal, diagonal, bend, var_ptr = scratch.goal, scratch.diagonal, scratch.bend, form.var_ptr
+    x, y_box, y_sphere, z_box, z_sphere = arrays.x, arrays.y_box, arrays.y_sphere, arrays.z_box, arrays.z_sphere
+    goal, diagonal, bend, var_ptr, theta = arrays.goal, arrays.diagonal, arrays.bend, form.var_ptr, form.theta
     rho_box, rho_sphere, rho_mass = box[0].rho_box, box[0].rho_sphere, box[0].rho_mass
     penalty = rho_box + rho_sphere
     while True:
@@ -298,9 +298,9 @@ def update_x(box: BoxRecord, form: BoxForm, theta: Floats, iterates: BoxIterates
             for s in range(var_ptr[i], var_ptr[i + 1]):
                 pull = rho_box * y_box[s] - z_box[s]
                 pull += rho_sphere * y_sphere[s] - z_sphere[s]
-                goal[s] = theta[s] + 0.5 * shift + pull + rho_mass - z_mass[i]
+                goal[s] = theta[s] + 0.5 * shift + pull + rho_mass - arrays.z_mass[i]
         box[0].shifted = shifted
-        steps = solve_system(box, form, x, scratch)
+        steps = solve_system(box, form, arrays)
         if steps >= 0:
             box[0].cg_steps += steps
             return
@@ -310,9 +310,9 @@ def update_x(box: BoxRecord, form: BoxForm, theta: Floats, iterates: BoxIterates
 
 
 @bare
-def update_multipliers(box: BoxRecord, var_ptr: Ints, iterates: BoxIterates) -> None:
+def update_multipliers(box: BoxRecord, var_ptr: Ints, arrays: BoxArrays) -> None:
     """Update all multipliers by the residuals of their constraints, which are stored."""
-    x, y_box, y_sphere, z_box, z_sphere, z_mass = iterates
+    x, y_box, y_sphere, z_box, z_sphere = arrays.x, arrays.y_box, arrays.y_sphere, arrays.z_box, arrays.z_sphere
     rho_box, rho_sphere, rho_mass = box[0].rho_box, box[0].rho_sphere, box[0].rho_mass
     box2 = sphere2 = mass2 = 0.0
     for i in range(len(var_ptr) - 1):
@@ -325,7 +325,7 @@ def update_multipliers(box: BoxRecord, var_ptr: Ints, iterates: BoxIterates) -> 
             off = x[s] - y_sphere[s]
             z_sphere[s] += rho_sphere * off
             sphere2 += off * off
-        z_mass[i] += rho_mass * mass
+        arrays.z_mass[i] += rho_mass * mass
         mass2 += mass * mass
     box[0].box_off, box[0].sphere_off, box[0].mass_off = np.sqrt(box2), np.sqrt(sphere2), np.sqrt(mass2)
 
@@ -342,8 +342,9 @@ def update_penalties(box: BoxRecord) -> None:
 
 
 @bare
-def decode_box(var_ptr: Ints, x: Floats, allowed: Bools, labels: Ints) -> None:
+def decode_box(form: BoxForm, x: Floats, labels: Ints) -> None:
     """Set labels to the argmax of x among the allowed states, ties to the smallest."""
+    var_ptr, allowed = form.var_ptr, form.allowed
     for i in range(len(var_ptr) - 1):
         best = -1
         for s in range(var_ptr[i], var_ptr[i + 1]):
@@ -353,31 +354,17 @@ def decode_box(var_ptr: Ints, x: Floats, allowed: Bools, labels: Ints) -> None:
 
 
 @bare
-def labels_value(form: BoxForm, theta: Floats, labels: Ints) -> float:
-    """Return the value of a labelling in the quadratic program."""
-    total = 0.0
+def labels_value(form: BoxForm, labels: Ints) -> float:
+    total, strength = 0.0, form.strength
     for i in range(len(form.var_ptr) - 1):
-        total += theta[form.var_ptr[i] + labels[i]]
-    var, strength, _, _ = form.pairs
+        total += form.theta[form.var_ptr[i] + labels[i]]
     for f in range(len(strength)):
-        total += strength[f] if labels[var[0, f]] == labels[var[1, f]] else -strength[f]
-    var, _, size, table_at, weight, entries = form.tables
-    for f in range(len(table_at)):
-        place = table_at[f] + labels[var[0, f]] * size[1, f] + labels[var[1, f]]
-        total += weight_of(weight, f) * entries[place]
+        same = labels[form.pair_var[0, f]] == labels[form.pair_var[1, f]]
+        total += strength[f] if same else -strength[f]
+    for f in range(len(form.table_at)):
+        place = form.table_at[f] + labels[form.var[0, f]] * form.size[1, f] + labels[form.var[1, f]]
+        total += weight_of(form.weight, f) * form.entries[place]
     return total
-
-
-@bare
-def keep_labels(box: BoxRecord, value: float, labellings: Labellings) -> None:
-    """Record the value of this iteration's labels; keep them if they are the best."""
-    labels, best, history = labellings
-    if len(history) > 0:
-        history[box[0].k % len(history)] = value
-    if value > box[0].best:
-        box[0].best = value
-        for i in range(len(best)):
-            best[i] = labels[i]
 
 
 @bare
@@ -400,76 +387,40 @@ def at_rest(box: BoxRecord, x: Floats, history: Floats) -> bool:
 
 
 @bare
-def iterate_box(
-    n: int,
-    box: BoxRecord,
-    form: BoxForm,
-    theta: Floats,
-    allowed: Bools,
-    iterates: BoxIterates,
-    scratch: BoxScratch,
-    labellings: Labellings,
-) -> int:
+def iterate_box(n: int, box: BoxRecord, form: BoxForm, arrays: BoxArrays) -> int:
     """Run n iterations, or fewer if the method converges; return how many."""
+    labels, best, history = arrays.labels, arrays.best, arrays.history
     for done in range(n):
-        update_copies(box, iterates)
-        update_x(box, form, theta, iterates, scratch)
-        update_multipliers(box, form.var_ptr, iterates)
-        decode_box(form.var_ptr, iterates.x, allowed, labellings.labels)
-        keep_labels(box, labels_value(form, theta, labellings.labels), labellings)
+        update_copies(box, arrays)
+        update_x(box, form, arrays)
+        update_multipliers(box, form.var_ptr, arrays)
+        decode_box(form, arrays.x, labels)
+        value = labels_value(form, labels)
+        if len(history) > 0:
+            history[box[0].k % len(history)] = value
+        if value > box[0].best:
+            box[0].best = value
+            for i in range(len(best)):
+                best[i] = labels[i]
         update_penalties(box)
-        box[0].at_rest = at_rest(box, iterates.x, labellings.history)
+        box[0].at_rest = at_rest(box, arrays.x, history)
         if box[0].at_rest:
             return done + 1
     return n
 
 
-# -- Products with the quadratic form of a pairwise model, and with the linear system of l2-Box -----------------------
-# The form Q contains every table twice, as it is and transposed. It is never assembled: a product loops over the
-# factors.
+# -- Products with Q, and with the linear system ----------------------------------------------------------------------
 
 NARROW = 8  # number of columns from which a row of a table is worth vectorising
-
-
-class BinaryTerms(NamedTuple):
-    """Factors of two binary variables, with centred tables ``strength * [[1, -1], [-1, 1]]``.
-
-    var : (2, n), the two variables of every factor.
-    difference, push : scratch, a number per variable: its x(1) - x(0), and the sum from its neighbours.
-    """
-
-    var: Ints
-    strength: Floats
-    difference: Floats
-    push: Floats
-
-
-class TableTerms(NamedTuple):
-    """All other factors: their variables, offsets in x, numbers of states, weights, and centred tables."""
-
-    var: Ints
-    at: Ints
-    size: Ints
-    table_at: Ints
-    weight: Floats
-    theta: Floats
-
-
-class BoxForm(NamedTuple):
-    """Q, and the offsets of the blocks of x."""
-
-    var_ptr: Ints
-    pairs: BinaryTerms
-    tables: TableTerms
 
 
 @bare
 def product(form: BoxForm, x: Floats, out: Floats) -> None:
     """Write Q x into `out`."""
     _binary_product(form, x, out)
-    _, at, size, table_at, weight, theta = form.tables
+    size, table_at, theta = form.size, form.table_at, form.entries
     for f in range(len(table_at)):
-        i, j, cols, by = at[0, f], at[1, f], size[1, f], weight_of(weight, f)
+        i, j, cols, by = form.at[0, f], form.at[1, f], size[1, f], weight_of(form.weight, f)
         if cols == 3:
             _three_columns(theta, table_at[f], size[0, f], by, x, out, (i, j))
             continue
@@ -525,8 +476,7 @@ def _narrow_row(theta: Floats, row: int, cols: int, mass: float, x: Floats, out:
 @inlined
 def _binary_product(form: BoxForm, x: Floats, out: Floats) -> None:
     """Write the contribution of the binary factors to `out`: the same for both states of a variable, up to the sign."""
-    var, strength, difference, push = form.pairs
-    var_ptr = form.var_ptr
+    var, strength, difference, push, var_ptr = form.pair_var, form.strength, form.difference, form.push, form.var_ptr
     if len(strength) == 0:
         for s in range(len(x)):
             out[s] = 0.0

@@ -98,7 +98,7 @@ def test_subproblems_alone_offer_the_labelling_of_one_tree_after_another() -> No
         for i in range(3):
             for c in range(copies.ptr[i], copies.ptr[i + 1]):
                 if t > 0 and copies.forest[c] == t % 2:
-                    assert state.state.candidate[i] == state.state.choices.label_c[c]
+                    assert state.state.candidate[i] == state.state.label_c[c]
 
 
 def test_subproblems_are_counted_in_the_details() -> None:
@@ -180,10 +180,8 @@ def test_averages_are_those_of_the_choices_made() -> None:
         if t >= 3:
             weight = method.answer(problem, state).details["step_length"]
             weights += weight
-            np.add.at(
-                sum_v, problem.graph.var_ptr[owner] + state.state.choices.label_c, weight / np.diff(copies.ptr)[owner]
-            )
-            sum_f[problem.config_ptr[:-1] + state.state.choices.config] += weight
+            np.add.at(sum_v, problem.graph.var_ptr[owner] + state.state.label_c, weight / np.diff(copies.ptr)[owner])
+            sum_f[problem.config_ptr[:-1] + state.state.config] += weight
     answer = method.answer(problem, state)
     assert answer.mu_v is not None and answer.mu_f is not None
     linked = np.repeat(problem.degree > 0, problem.graph.card)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.engines.decomposition.subgradient import unit_of
-from mapmrf.engines.decomposition.subproblems import Chosen, Decomposition, Workspace, solve_factors, solve_forests
+from mapmrf.engines.decomposition.subproblems import Decomposition, DescentState, solve_factors, solve_forests
 from mapmrf.model.problem import Problem
 from pairwise_models import image, structured_graph, with_forms, without_forms
 from plain_python import plain
@@ -70,14 +70,14 @@ def test_a_model_without_cycles_is_one_forest() -> None:
     assert len(parts.roots) == 1
 
 
-def choose(problem: Problem, parts: Decomposition, theta_c: np.ndarray, slack: float) -> tuple[float, Chosen]:
+def choose(problem: Problem, parts: Decomposition, theta_c: np.ndarray, slack: float) -> tuple[float, DescentState]:
     """Solve all subproblems: the sum of the maxima, and the choices, all 1 before."""
-    theta_t, work = problem.graph.theta_t, Workspace.allocate(problem, parts)
-    choices = Chosen(np.ones(len(parts.copies.at), dtype=np.int32), np.ones(problem.n_factors, dtype=np.int32))
+    state = DescentState.allocate(problem, parts, theta_c, np.zeros(problem.n_vars, dtype=np.int64), (), 0)
+    state.figures.slack = slack
+    state.label_c[:], state.config[:] = 1, 1
     if parts.n_forests:
-        args = (parts.copies, parts.legs, parts.roots, choices, work, slack)
-        return plain(solve_forests)(theta_t, theta_c, *args), choices
-    return plain(solve_factors)(theta_t, theta_c, parts.legs, choices, work, slack), choices
+        return plain(solve_forests)(parts.subproblems(problem), parts.roots, state), state
+    return plain(solve_factors)(parts.subproblems(problem), state), state
 
 
 def solved(problem: Problem, parts: Decomposition, theta_c: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

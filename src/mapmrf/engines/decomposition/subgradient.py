@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, segment_argmax, segment_max
+from mapmrf.arrays import Floats, Ints, offsets, ranges, segment_argmax, segment_max
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.decomposition.subproblems import (
-    Chosen,
     Decomposition,
+    DescentState,
     Subproblems,
-    Workspace,
     solve_factors,
     solve_forests,
 )
@@ -48,36 +47,20 @@ class SubgradientDescent:
         self, problem: Problem, parts: Decomposition, options: DescentOptions, initial: Ints | None = None
     ) -> None:
         """Distribute the unary potentials evenly over the copies; an initial labelling is the first incumbent."""
-        graph, n_copies, widest = problem.graph, int(parts.copies.ptr[-1]), int(problem.graph.card.max(initial=1))
+        graph = problem.graph
         # Fewer if factors share tables, unless the tables themselves have as many entries: images stay small
         averaging = problem.n_configs <= min(options.most_configs, max(4_000_000, len(graph.theta_t)))
         self.parts = parts  # the decomposition; `subproblems` are the same with their potentials
         self.subproblems = parts.subproblems(problem, averaging)
-        n_sums, unit = problem.n_configs if averaging else 0, unit_of(problem)
-        votes, seen = np.zeros((2, widest), dtype=np.int64)
-        labels = segment_argmax(graph.theta_v, graph.var_ptr)
-        figures = np.zeros(1, dtype=DESCENT_FIGURES).view(np.recarray)
+        theta_c, labels = _even_shares(problem, parts), segment_argmax(graph.theta_v, graph.var_ptr)
+        n_sums = problem.n_configs if averaging else 0
+        self.state = DescentState.allocate(problem, parts, theta_c, labels, options.ways, n_sums)
+        figures = self.state.figures
+        for name in ("rule", "decay", "exponent", "patience", "tolerance"):
+            figures[name] = getattr(options, name)
+        figures.unit = unit_of(problem)
+        figures.slack = 1e-12 * figures.unit
         figures.step, figures.bound, figures.value = options.step_size, np.inf, -np.inf
-        slack = 1e-12 * unit  # choices of a subproblem that differ by less tie
-        step_options = StepOptions(
-            options.rule, options.decay, options.exponent, options.patience, options.tolerance, unit, slack
-        )
-        self.state = DescentState(
-            theta_c=_even_shares(problem, parts),
-            choices=Chosen(np.zeros(n_copies, dtype=np.int32), np.zeros(problem.n_factors, dtype=np.int32)),
-            averages=Averages(
-                np.zeros(problem.n_states), np.zeros(n_sums), np.zeros(problem.n_states), np.zeros(n_sums)
-            ),
-            labels=labels,
-            candidate=labels.copy(),
-            best=labels.copy(),
-            votes=votes,
-            seen=seen,
-            ways=np.array(options.ways, dtype=np.int64),
-            options=step_options,
-            figures=figures,
-        )
-        self.workspace = Workspace.allocate(problem, parts)
         work = problem.n_configs + problem.n_states + 4 * len(parts.copies.at)
         self.chunk = max(1, pace.SUBGRADIENTS // max(1, work))  # maximum number of rounds per step
         if initial is not None:
@@ -108,7 +91,7 @@ class SubgradientDescent:
 
     @property
     def figures(self) -> Any:
-        """The run's scalars, a record of type `DESCENT_FIGURES`."""
+        """The run's scalars, a record of type `FIGURES`."""
         return self.state.figures[0]
 
     @property
@@ -124,7 +107,7 @@ class SubgradientDescent:
     def advance(self, max_rounds: int) -> bool:
         n_rounds = min(self.chunk, max_rounds - self.rounds)
         roots = self.parts.roots if self.parts.n_forests else None
-        return descend(self.subproblems, self.state, roots, self.workspace, n_rounds)
+        return descend(self.subproblems, self.state, roots, n_rounds)
 
     def step(self, max_iterations: int) -> Progress:
         ended = self.advance(max_iterations)
@@ -152,7 +135,7 @@ class SubgradientDescent:
         if self.figures.closed:
             mu_v, mu_f = integral(problem, labels)
         else:
-            last = last or len(self.state.averages.f) < problem.n_configs
+            last = last or len(self.state.sum_f) < problem.n_configs
             mu_v, mu_f = self._last(problem) if last else self._averages(problem)
             # variables without factors are in their best states
             mu_v[(problem.graph.var_ptr[:-1] + self.state.labels)[problem.degree == 0]] = 1.0
@@ -160,26 +143,25 @@ class SubgradientDescent:
 
     def _averages(self, problem: Problem) -> tuple[Floats, FactorMarginals]:
         """Return the choices averaged over this window of rounds and the last."""
-        sums, total = self.state.averages, float(self.figures.weight + self.figures.old_weight)
-        mu_v = (sums.v + sums.old_v) / total
+        sums, total = self.state, float(self.figures.weight + self.figures.old_weight)
+        mu_v = (sums.sum_v + sums.old_v) / total
 
         def mu_f(batch: Batch, rows: slice) -> Floats:
             size = batch.n_configs
             part = slice(batch.configs.start + rows.start * size, batch.configs.start + rows.stop * size)
-            block: Floats = (sums.f[part] + sums.old_f[part]) / total
+            block: Floats = (sums.sum_f[part] + sums.old_f[part]) / total
             return block.reshape(-1, size)
 
         return mu_v, mu_f
 
     def _last(self, problem: Problem) -> tuple[Floats, FactorMarginals]:
         """Return the choices of the last round: the mean over every variable's copies, and every factor's entry."""
-        choices = self.state.choices
         n_copies = np.diff(self.parts.copies.ptr)
         owner = np.repeat(np.arange(problem.n_vars), n_copies)
         mu_v = np.zeros(problem.n_states)
-        np.add.at(mu_v, problem.graph.var_ptr[owner] + choices.label_c, 1.0 / n_copies[owner])
+        np.add.at(mu_v, problem.graph.var_ptr[owner] + self.state.label_c, 1.0 / n_copies[owner])
         chosen = np.empty(problem.n_factors, dtype=np.int64)
-        chosen[self.parts.visit] = choices.config
+        chosen[self.parts.visit] = self.state.config
 
         def mu_f(batch: Batch, rows: slice) -> Floats:
             block = np.zeros((rows.stop - rows.start, batch.n_configs))
@@ -234,66 +216,7 @@ def _losses(theta: Floats, ptr: Ints) -> Floats:
 # Where the copies of a variable disagree, potential moves from the states that a copy chose to those that the
 # others chose. The sum over the copies is invariant, so the subproblems' maxima always sum to a bound.
 
-FigureRecord = Any  # a record of type `DESCENT_FIGURES` with the scalars of a run
-
-DESCENT_FIGURES = np.dtype(
-    [
-        ("rounds", np.int64),  # rounds done
-        ("dual", np.float64),  # dual value: last, first and best
-        ("first", np.float64),
-        ("bound", np.float64),
-        ("value", np.float64),  # of the incumbent
-        ("closed", np.bool_),  # whether the relative gap is within the tolerance
-        ("norm", np.float64),  # squared norm of the subgradient
-        ("step", np.float64),  # factor on the step length, and the last step length
-        ("length", np.float64),
-        ("delta", np.float64),  # targeted progress, the bound it is measured from, and rounds without it
-        ("reference", np.float64),
-        ("stalled", np.int64),
-        ("weight", np.float64),  # weights of this window of rounds and of the last, and the first round of the next
-        ("old_weight", np.float64),
-        ("window", np.int64),
-    ],
-    align=True,
-)
-
-
-class StepOptions(NamedTuple):
-    rule: int
-    # decay, exponent: decay of the step length in the diminishing rule
-    decay: float
-    exponent: float
-    patience: int  # rounds without progress before the other rules halve their steps
-    tolerance: float  # relative gap at which to stop
-    # unit, slack: the typical size of a potential, and the tolerance for ties
-    unit: float
-    slack: float
-
-
-class Averages(NamedTuple):
-    """Weighted sums of the choices, in this window of rounds and in the last; `f` is empty if it is too large."""
-
-    v: Floats
-    f: Floats
-    old_v: Floats
-    old_f: Floats
-
-
-class DescentState(NamedTuple):
-    theta_c: Floats  # potentials of the copies' states
-    # choices, averages: the current choices of the subproblems, and their averages
-    choices: Chosen
-    averages: Averages
-    # labels, candidate, best: the majority's labelling, the last one evaluated, and the incumbent
-    labels: Ints
-    candidate: Ints
-    best: Ints
-    # votes, seen: scratch for voting
-    votes: Ints
-    seen: Ints
-    ways: Ints  # decoding rules, used in turn
-    options: StepOptions
-    figures: Any  # (1,): a record of type `DESCENT_FIGURES`
+FigureRecord = Any  # a record of type `FIGURES`
 
 
 @inlined
@@ -321,7 +244,7 @@ def _count(label_c: Ints, begin: int, end: int, votes: Ints, seen: Ints) -> int:
 @bare
 def vote(parts: Subproblems, state: DescentState) -> float:
     """Compute the majority labelling, ties by the average so far; return the squared norm of the subgradient."""
-    ptr, label_c, labels, mean_v = parts.copies.ptr, state.choices.label_c, state.labels, state.averages.v
+    ptr, label_c, labels, mean_v = parts.copies.ptr, state.label_c, state.labels, state.sum_v
     votes, seen = state.votes, state.seen
     norm = 0.0
     for i in range(len(labels)):
@@ -369,7 +292,7 @@ def try_candidate(parts: Subproblems, state: DescentState) -> None:
     # The majority's, the largest entry of every variable's average (the first on ties), or that of a forest, completed
     # by the majority.
     figures, copies, candidate = state.figures[0], parts.copies, state.candidate
-    mean, old = state.averages.v, state.averages.old_v
+    mean, old = state.sum_v, state.old_v
     turn = figures.rounds
     way = state.ways[turn % len(state.ways)]
     if figures.norm == 0.0 or turn == 0:
@@ -387,7 +310,7 @@ def try_candidate(parts: Subproblems, state: DescentState) -> None:
         elif way == SUBPROBLEM:
             for c in range(copies.ptr[i], copies.ptr[i + 1]):
                 if copies.forest[c] == forest:
-                    candidate[i] = state.choices.label_c[c]
+                    candidate[i] = state.label_c[c]
     value = value_of(parts, candidate)
     if value > figures.value:
         figures.value = value
@@ -396,40 +319,40 @@ def try_candidate(parts: Subproblems, state: DescentState) -> None:
 
 
 @bare
-def step_length(figures: FigureRecord, options: StepOptions) -> float:
+def step_length(figures: FigureRecord) -> float:
     """Update the step rule with the current dual value, and return the step length."""
     # The target of the level rule moves closer after rounds without progress; its steps have length 0 once the target
     # is so close that nothing is left to gain.
     length: float = 0.0
-    if options.rule == SQRT:
-        if _stalled(figures, options.slack, options.patience):
+    if figures.rule == SQRT:
+        if _stalled(figures, figures.slack):
             figures.step *= 0.5
-        length = options.unit * figures.step / np.sqrt(1.0 + figures.rounds)
-    elif options.rule == POLYAK and figures.value > -np.inf:
+        length = figures.unit * figures.step / np.sqrt(1.0 + figures.rounds)
+    elif figures.rule == POLYAK and figures.value > -np.inf:
         length = figures.step * (figures.dual - figures.value) / figures.norm
-    elif options.rule == LEVEL:
+    elif figures.rule == LEVEL:
         if figures.rounds == 0:
-            figures.delta = min(figures.dual - figures.value, options.unit * figures.norm)
-        if _stalled(figures, 0.5 * figures.delta, options.patience):
+            figures.delta = min(figures.dual - figures.value, figures.unit * figures.norm)
+        if _stalled(figures, 0.5 * figures.delta):
             figures.delta *= 0.5
         # Target of the level rule at which it stops, relative to the progress since the first round
         if not figures.delta <= 1e-7 * (figures.first - figures.bound):
             above = figures.dual - max(figures.value, figures.bound - figures.delta)
             length = figures.step * above / figures.norm
     else:
-        length = options.unit * figures.step / (1.0 + (options.decay * figures.rounds) ** options.exponent)
+        length = figures.unit * figures.step / (1.0 + (figures.decay * figures.rounds) ** figures.exponent)
     return length
 
 
 @inlined
-def _stalled(figures: FigureRecord, aim: float, patience: int) -> bool:
+def _stalled(figures: FigureRecord, aim: float) -> bool:
     """Return whether the bound has not improved by `aim` for `patience` rounds."""
     if figures.rounds == 0 or figures.bound <= figures.reference - aim:
         figures.reference = figures.bound
         figures.stalled = 0
         return False
     figures.stalled += 1
-    if figures.stalled < patience:
+    if figures.stalled < figures.patience:
         return False
     figures.reference = figures.bound
     figures.stalled = 0
@@ -437,12 +360,12 @@ def _stalled(figures: FigureRecord, aim: float, patience: int) -> bool:
 
 
 @bare
-def move(parts: Subproblems, state: DescentState, stale: Bools, length: float, weight: float) -> None:
+def move(parts: Subproblems, state: DescentState, length: float, weight: float) -> None:
     """Take a subgradient step; mark the factors whose potentials change, and add the round to the sums."""
     # Potential is taken from the states that a variable's copies chose and distributed over all copies.
     ptr, copy_at, var_ptr = parts.copies.ptr, parts.copies.at, parts.var_ptr
-    label_c, theta_c, votes, seen = state.choices.label_c, state.theta_c, state.votes, state.seen
-    sum_v, sum_f = state.averages.v, state.averages.f
+    label_c, theta_c, votes, seen = state.label_c, state.theta_c, state.votes, state.seen
+    sum_v, sum_f, stale = state.sum_v, state.sum_f, state.stale
     marking = len(stale) > 0
     for i in range(len(state.labels)):
         begin, end = ptr[i], ptr[i + 1]
@@ -467,13 +390,13 @@ def move(parts: Subproblems, state: DescentState, stale: Bools, length: float, w
                 stale[parts.copies.forest[c]] = True
     if len(sum_f) > 0:
         for v in range(len(parts.config_at)):
-            sum_f[parts.config_at[v] + state.choices.config[v]] += weight
+            sum_f[parts.config_at[v] + state.config[v]] += weight
 
 
 @bare
-def finish_round(dual: float, parts: Subproblems, state: DescentState, stale: Bools) -> bool:
+def finish_round(dual: float, parts: Subproblems, state: DescentState) -> bool:
     """Finish a round: bound, votes, a labelling, and a step; return False if there was no step to take."""
-    figures, options = state.figures[0], state.options
+    figures = state.figures[0]
     figures.dual = dual + parts.alone
     if figures.rounds == 0:
         figures.first = figures.dual
@@ -484,41 +407,36 @@ def finish_round(dual: float, parts: Subproblems, state: DescentState, stale: Bo
     figures.norm = vote(parts, state)
     try_candidate(parts, state)
     gap, value = figures.bound - figures.value, figures.value
-    figures.closed = value > -np.inf and gap <= options.tolerance * max(1.0, abs(value))
+    figures.closed = value > -np.inf and gap <= figures.tolerance * max(1.0, abs(value))
     length = 0.0
     if figures.norm > 0.0 and not figures.closed:
-        length = step_length(figures, options)
+        length = step_length(figures)
     figures.length = length
     if figures.rounds >= figures.window:  # after 1, 2, 4, ... rounds a new window begins, and the last one is kept
         figures.window = 2 * figures.rounds + 1
         figures.old_weight = figures.weight
         figures.weight = 0.0
-        averages = state.averages
-        for place in range(len(averages.v)):
-            averages.old_v[place] = averages.v[place]
-            averages.v[place] = 0.0
-        for place in range(len(averages.f)):
-            averages.old_f[place] = averages.f[place]
-            averages.f[place] = 0.0
+        for place in range(len(state.sum_v)):
+            state.old_v[place] = state.sum_v[place]
+            state.sum_v[place] = 0.0
+        for place in range(len(state.sum_f)):
+            state.old_f[place] = state.sum_f[place]
+            state.sum_f[place] = 0.0
     # Averages weighted by the step lengths are consistent in the limit if the steps do not shrink too fast. Those of
     # the other rules do, and equal weights work better.
-    by_length = length > 0.0 and (options.rule == SQRT or options.rule == DIMINISHING)
+    by_length = length > 0.0 and (figures.rule == SQRT or figures.rule == DIMINISHING)
     weight = length if by_length else 1.0
     figures.weight += weight
-    move(parts, state, stale, length, weight)
+    move(parts, state, length, weight)
     figures.rounds += 1
     return length > 0.0
 
 
 @compiled
-def descend(parts: Subproblems, state: DescentState, roots: Ints | None, work: Workspace, n_rounds: int) -> bool:
+def descend(parts: Subproblems, state: DescentState, roots: Ints | None, n_rounds: int) -> bool:
     """Run rounds of subgradient descent; return whether nothing is left to do. Single factors have no `roots`."""
-    theta_t, theta_c, choices, slack = parts.theta_t, state.theta_c, state.choices, state.options.slack
     for _ in range(n_rounds):
-        if roots is None:
-            dual = solve_factors(theta_t, theta_c, parts.legs, choices, work, slack)
-        else:
-            dual = solve_forests(theta_t, theta_c, parts.copies, parts.legs, roots, choices, work, slack)
-        if not finish_round(dual, parts, state, work.stale):
+        dual = solve_factors(parts, state) if roots is None else solve_forests(parts, roots, state)
+        if not finish_round(dual, parts, state):
             return True
     return False

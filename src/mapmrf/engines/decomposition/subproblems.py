@@ -7,7 +7,7 @@ to the leaves; its *legs* are the copies of its variables, the one closest to th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -133,35 +133,110 @@ class Legs(NamedTuple):
     stride: Ints
 
 
-class Chosen(NamedTuple):
-    """The choices of the subproblems: the state of every copy, and the table entry of every factor."""
+FIGURES = np.dtype(
+    [
+        ("rule", np.int64),  # step rule, and the decay of its steps if they diminish
+        ("decay", np.float64),
+        ("exponent", np.float64),
+        ("patience", np.int64),  # rounds without progress before the other rules halve their steps
+        ("tolerance", np.float64),  # relative gap at which to stop
+        ("unit", np.float64),  # typical size of a potential
+        ("slack", np.float64),  # choices of a subproblem that differ by less tie
+        ("rounds", np.int64),  # rounds done
+        ("dual", np.float64),  # dual value: last, first and best
+        ("first", np.float64),
+        ("bound", np.float64),
+        ("value", np.float64),  # of the incumbent
+        ("closed", np.bool_),  # whether the relative gap is within the tolerance
+        ("norm", np.float64),  # squared norm of the subgradient
+        ("step", np.float64),  # factor on the step length, and the last step length
+        ("length", np.float64),
+        ("delta", np.float64),  # targeted progress, the bound it is measured from, and rounds without it
+        ("reference", np.float64),
+        ("stalled", np.int64),
+        ("weight", np.float64),  # weights of this window of rounds and of the last, and the first round of the next
+        ("old_weight", np.float64),
+        ("window", np.int64),
+    ],
+    align=True,
+)
+"""The scalars of a descent, in a record that the kernels change."""
 
+
+class DescentState(NamedTuple):
+    """The arrays of a descent.
+
+    theta_c
+        Potentials of the copies' states.
+    label_c, config
+        Choices of the subproblems: the state of every copy, and the table entry of every factor, in visiting order.
+    sum_v, sum_f, old_v, old_f
+        Weighted sums of these, in this window of rounds and in the last; those of factors are empty if too large.
+    labels, candidate, best
+        The majority's labelling, the last one evaluated, and the incumbent.
+    ways
+        Decoding rules, used in turn.
+    figures
+        A record of type `FIGURES`.
+    votes, seen
+        Scratch for voting.
+    belief, message, states, pairs
+        Scratch: beliefs of the copies' states, empty for single factors; for each state of one variable, the best of a
+        factor's others; a configuration of a factor; the forms of pairs.
+    stale, top_f
+        Whether a factor's potentials have changed since its last choice, and its maximum then; empty for forests.
+    """
+
+    theta_c: Floats
     label_c: Ints
     config: Ints
-
-
-class Workspace(NamedTuple):
-    """Scratch, and the cached choices of single factors."""
-
-    belief: Floats  # beliefs of the copies' states; empty for single factors
-    message: Floats  # for each state of one variable, the best of a factor's others
-    state: Ints  # a configuration of a factor
-    pairs: StructuredPairs  # the forms of pairs
-    # stale, top_f: (n_factors,): whether a factor's potentials have changed since its last choice, and its maximum
-    # then; empty for forests
+    sum_v: Floats
+    sum_f: Floats
+    old_v: Floats
+    old_f: Floats
+    labels: Ints
+    candidate: Ints
+    best: Ints
+    ways: Ints
+    figures: Any
+    votes: Ints
+    seen: Ints
+    belief: Floats
+    message: Floats
+    states: Ints
+    pairs: StructuredPairs
     stale: Bools
     top_f: Floats
 
     @classmethod
-    def allocate(cls, problem: Problem, parts: Decomposition) -> Workspace:
-        n_states, n_factors = int(parts.copies.card.sum()), 0
-        if not parts.n_forests:
-            n_states, n_factors = 0, problem.n_factors
-        state = np.zeros(int(np.diff(problem.scope_ptr).max(initial=1)), dtype=np.int64)
+    def allocate(
+        cls, problem: Problem, parts: Decomposition, theta_c: Floats, labels: Ints, ways: tuple[int, ...], n_sums: int
+    ) -> DescentState:
         widest = int(problem.graph.card.max(initial=1))
-        pairs = StructuredPairs.allocate(problem.quick_forms, widest)
-        stale, top_f = np.ones(n_factors, dtype=bool), np.zeros(n_factors)
-        return cls(np.zeros(n_states), np.zeros(widest), state, pairs, stale, top_f)
+        votes, seen = np.zeros((2, widest), dtype=np.int64)
+        n_cached = 0 if parts.n_forests else problem.n_factors
+        return cls(
+            theta_c=theta_c,
+            label_c=np.zeros(len(parts.copies.at), dtype=np.int32),
+            config=np.zeros(problem.n_factors, dtype=np.int32),
+            sum_v=np.zeros(problem.n_states),
+            sum_f=np.zeros(n_sums),
+            old_v=np.zeros(problem.n_states),
+            old_f=np.zeros(n_sums),
+            labels=labels,
+            candidate=labels.copy(),
+            best=labels.copy(),
+            ways=np.array(ways, dtype=np.int64),
+            figures=np.zeros(1, dtype=FIGURES).view(np.recarray),
+            votes=votes,
+            seen=seen,
+            belief=np.zeros(len(theta_c) if parts.n_forests else 0),
+            message=np.zeros(widest),
+            states=_zeros(int(np.diff(problem.scope_ptr).max(initial=1))),
+            pairs=StructuredPairs.allocate(problem.quick_forms, widest),
+            stale=np.ones(n_cached, dtype=bool),
+            top_f=np.zeros(n_cached),
+        )
 
 
 @bare
@@ -259,7 +334,7 @@ def form_up(form: int, legs: Legs, v: int, h: Floats, out: Floats, pairs: Struct
 
 
 @inlined
-def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scratch: Workspace) -> float:
+def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scratch: DescentState) -> float:
     """Compute the message of a pair towards the root; return its maximum."""
     belief, message = scratch.belief, scratch.message
     at, source = legs.table_at[v], legs.at[first + 1]
@@ -276,7 +351,7 @@ def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scr
 
 
 @inlined
-def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: Workspace) -> float:
+def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: DescentState) -> float:
     """Compute the message of a factor towards the root by the fastest kernel; return its maximum."""
     weight, form = weight_of(legs.weight, v), leg_form(legs, v)
     if form >= 0:
@@ -293,8 +368,6 @@ def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: Worksp
             scratch.message[p] = weight * theta_t[legs.table_at[v] + p * legs.stride[first]]
             top = max(top, scratch.message[p])
         return top
-    if weight == 1.0:
-        return _pair_up(theta_t, legs, v, first, 1.0, scratch)
     return _pair_up(theta_t, legs, v, first, weight, scratch)
 
 
@@ -321,9 +394,9 @@ def sum_of(legs: Legs, begin: int, end: int, state: Ints, values: Floats) -> flo
 
 
 @inlined
-def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: Workspace) -> float:
+def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: DescentState) -> float:
     """Compute the message of a factor of any arity towards the root; return its maximum."""
-    belief, message, state = scratch.belief, scratch.message, scratch.state
+    belief, message, state = scratch.belief, scratch.message, scratch.states
     weight = weight_of(legs.weight, v)
     last, n_states, stride = legs.ptr[v + 1] - 1, legs.card[first], legs.stride[first]
     source, step = legs.at[last], legs.stride[last]
@@ -364,11 +437,9 @@ def _pair_down(
 
 
 @inlined
-def _table_down(
-    theta_t: Floats, legs: Legs, v: int, first: int, label_c: Ints, scratch: Workspace, slack: float
-) -> int:
+def _table_down(theta_t: Floats, legs: Legs, v: int, first: int, scratch: DescentState, slack: float) -> int:
     """Label the far copies of a factor of any arity, given the near one; return the table entry."""
-    belief, state, weight = scratch.belief, scratch.state, weight_of(legs.weight, v)
+    belief, label_c, state, weight = scratch.belief, scratch.label_c, scratch.states, weight_of(legs.weight, v)
     last = legs.ptr[v + 1] - 1
     source, step = legs.at[last], legs.stride[last]
     near = label_c[legs.copy[first]] * legs.stride[first]
@@ -392,16 +463,20 @@ def _table_down(
 
 
 @bare
-def solve_forests(
-    theta_t: Floats, theta_c: Floats, copies: Copies, legs: Legs, roots: Ints, choices: Chosen, scratch: Workspace,
-    slack: float,
-) -> float:  # fmt: skip
+def solve_forests(parts: Subproblems, roots: Ints, state: DescentState) -> float:
     """Label all copies such that every forest attains its maximum; return the sum of the maxima."""
     # From the leaves to the roots, `belief` accumulates a copy's potentials and the messages from below, each
     # normalised to maximum 0, so that large forests lose no digits. From the roots to the leaves, the maximisers are
     # found again. Among states within `slack` of each other, the first is taken, so that round-off decides nothing.
     # Nothing is labelled if the sum is -inf.
-    belief, message, label_c = scratch.belief, scratch.message, choices.label_c
+    theta_t, theta_c, copies, legs, slack = (
+        parts.theta_t,
+        state.theta_c,
+        parts.copies,
+        parts.legs,
+        state.figures[0].slack,
+    )
+    belief, message, label_c, config = state.belief, state.message, state.label_c, state.config
     for place in range(len(theta_c)):
         belief[place] = theta_c[place]
     total = 0.0
@@ -409,12 +484,9 @@ def solve_forests(
         first = legs.ptr[v]
         arity = legs.ptr[v + 1] - first
         if arity == 2 and legs.card[first] == 2 and legs.card[first + 1] == 2:
-            if len(legs.weight) > 0:
-                total += _binary_pair_up(theta_t, legs, v, first, legs.weight[v], belief)
-            else:
-                total += _binary_pair_up(theta_t, legs, v, first, 1.0, belief)
+            total += _binary_pair_up(theta_t, legs, v, first, weight_of(legs.weight, v), belief)
             continue
-        top = _message_up(theta_t, legs, v, first, scratch)
+        top = _message_up(theta_t, legs, v, first, state)
         total += top
         if top > -np.inf:
             for p in range(legs.card[first]):
@@ -432,14 +504,12 @@ def solve_forests(
         return total
     for v in range(len(legs.table_at)):
         first = legs.ptr[v]
-        if legs.ptr[v + 1] - first == 2 and len(legs.weight) == 0:
-            choices.config[v] = _pair_down(theta_t, legs, v, first, 1.0, belief, label_c, slack)
-        elif legs.ptr[v + 1] - first == 2:
-            choices.config[v] = _pair_down(theta_t, legs, v, first, legs.weight[v], belief, label_c, slack)
+        if legs.ptr[v + 1] - first == 2:
+            config[v] = _pair_down(theta_t, legs, v, first, weight_of(legs.weight, v), belief, label_c, slack)
         elif legs.ptr[v + 1] - first > 2:
-            choices.config[v] = _table_down(theta_t, legs, v, first, label_c, scratch, slack)
+            config[v] = _table_down(theta_t, legs, v, first, state, slack)
         else:
-            choices.config[v] = label_c[legs.copy[first]] * legs.stride[first]
+            config[v] = label_c[legs.copy[first]] * legs.stride[first]
     return total
 
 
@@ -479,20 +549,18 @@ def _best_row(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: floa
 
 @inlined
 def _best_pair(
-    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, work: Workspace, slack: float
+    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, inner: Floats, pairs: StructuredPairs, slack: float
 ) -> tuple[float, int]:
-    weight, inner, begin = weight_of(legs.weight, a), work.message, legs.ptr[a]
+    weight, begin = weight_of(legs.weight, a), legs.ptr[a]
     first, second, n_second = legs.at[begin], legs.at[begin + 1], legs.card[begin + 1]
     top, best, chosen = -np.inf, 0, -np.inf
     if leg_form(legs, a) >= 0:
-        form_up(leg_form(legs, a), legs, a, theta_c, inner, work.pairs)
+        form_up(leg_form(legs, a), legs, a, theta_c, inner, pairs)
         for s1 in range(legs.card[begin]):
             value = theta_c[first + s1] + inner[s1]
             top = max(top, value)
             if value > chosen + slack:
                 chosen, best = value, s1
-    elif weight == 1.0:
-        top, best = _best_row(theta_t, theta_c, legs, a, 1.0, slack)
     else:
         top, best = _best_row(theta_t, theta_c, legs, a, weight, slack)
     row = legs.table_at[a] + best * n_second
@@ -530,12 +598,11 @@ def _best_table(
 
 
 @bare
-def solve_factors(
-    theta_t: Floats, theta_c: Floats, legs: Legs, choices: Chosen, work: Workspace, slack: float
-) -> float:
+def solve_factors(parts: Subproblems, state: DescentState) -> float:
     """Choose the best entry of every factor whose potentials have changed; return the sum of the maxima."""
     # Among entries within `slack` of each other, the first is chosen, so that round-off decides nothing.
-    stale, top_f, label_c = work.stale, work.top_f, choices.label_c
+    theta_t, theta_c, legs, slack = parts.theta_t, state.theta_c, parts.legs, state.figures[0].slack
+    stale, top_f, label_c = state.stale, state.top_f, state.label_c
     total = 0.0
     for a in range(len(stale)):
         if stale[a]:
@@ -553,12 +620,12 @@ def solve_factors(
                     s0, s1 = (1 if v1 > v0 + slack else 0), (3 if v3 > v2 + slack else 2)
                     top, t = max(top0, top1), (s1 if top1 > top0 + slack else s0)
                 else:
-                    top, t = _best_pair(theta_t, theta_c, legs, a, work, slack)
+                    top, t = _best_pair(theta_t, theta_c, legs, a, state.message, state.pairs, slack)
                 label_c[legs.copy[first]] = t // n_second
                 label_c[legs.copy[first + 1]] = t % n_second
             else:
-                top, t = _best_table(theta_t, theta_c, legs, a, label_c, work.state, slack)
+                top, t = _best_table(theta_t, theta_c, legs, a, label_c, state.states, slack)
             top_f[a] = top
-            choices.config[a] = t
+            state.config[a] = t
         total += top_f[a]
     return total

@@ -118,7 +118,7 @@ def test_it_is_pickled_but_not_written_as_json_and_warm_starts_leave_it_alone(me
 
 @every_method
 def test_large_states_are_not_kept(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("run.method", "methods.trws", "engines.admm.sphere_run", "engines.decomposition.subgradient"):
+    for name in ("run.method", "methods.trws", "engines.admm.engine", "engines.decomposition.subgradient"):
         monkeypatch.setattr(f"mapmrf.{name}.MOST_NUMBERS", 10)
     assert mapmrf.solve(MODELS["labels"](), method).dual is None
 

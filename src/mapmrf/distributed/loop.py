@@ -32,7 +32,6 @@ from mapmrf.distributed.run import (
     polished,
     start_run,
 )
-from mapmrf.engines.admm.sphere_run import engine_state, restore_engine, restore_run, run_state
 from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.methods.lslp import LSLP
 from mapmrf.model.polytope import TOLERANCE, Kind, KindFractions, Residuals
@@ -236,7 +235,8 @@ class PartedLoop(Loop):
                 "sphere": math.sqrt(found.sphere2), "integrality": found.integrality,
             }  # fmt: skip
             closed = self.tolerance.met_by(incumbent) or incumbent.optimal
-            if closed or (run.rested is not None and self.method.stop == "plain" and self.method.sphere != "off"):
+            rested = run.rested_labels is not None and self.method.stop == "plain" and self.method.sphere != "off"
+            if closed or rested:
                 relaxed = incumbent.value if closed else run.rested_value
                 kinds = Kind.VALID, KindFractions(1.0, 0.0, 0.0), Residuals(0.0, 0.0, 0.0)
             else:
@@ -410,10 +410,10 @@ def _state_path(folder: Path, generation: int, part: int) -> Path:
 def _write_parts(folder: Path, generation: int, run: PartedRun, loop: PartedLoop) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for part, engine, where in zip(run.model.parts, run.parted.engines, run.model.slices, strict=True):
-        arrays = engine_state(engine)
+        arrays = engine.state()
         arrays["best"] = loop.incumbent.labels[where]
-        if run.rested is not None:
-            arrays["rested"] = run.rested[where]
+        if run.rested_labels is not None:
+            arrays["rested"] = run.rested_labels[where]
         figures = {"number": part.number, "generation": generation, "block": engine.block}
         write_arrays(_state_path(folder, generation, part.number), ArrayFile("state", figures, arrays))
 
@@ -422,8 +422,8 @@ def _write_manifest(checkpoints: Checkpoints, generation: int, run: PartedRun, l
     data = {
         "generation": generation,
         "origin": checkpoints.origin,
-        "run": run_state(run),
-        "rested": run.rested_value if run.rested is not None else None,
+        "run": run.state(),
+        "rested": run.rested_value if run.rested_labels is not None else None,
         "loop": loop_figures(loop),
     }
     write_json(checkpoints.folder / MANIFEST, {"exact": exact(data)})
@@ -442,7 +442,7 @@ def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> None:
     labels, rested = np.zeros((2, len(run.parted.labels)), dtype=np.int64)
     together(ranks, lambda: _read_parts(folder, int(data["generation"]), run, labels, rested))
     if data["rested"] is not None:
-        run.rested, run.rested_value = rested, data["rested"]
+        run.rested_labels, run.rested_value = rested, data["rested"]
     run.parted.start_sums()
     loop.resume(state, labels)
 
@@ -450,7 +450,7 @@ def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> None:
 def _restore_phase(checkpoints: Checkpoints, run: PartedRun, data: dict[str, Any]) -> dict[str, Any]:
     with damaged(checkpoints.folder / MANIFEST):
         check_options(checkpoints.folder, data["origin"], checkpoints.origin)
-        restore_run(run, data["run"])
+        run.restore(data["run"])
         data["rested"] = None if data["rested"] is None else float(data["rested"])
         return checked_figures(data["loop"])
 
@@ -473,7 +473,7 @@ def _read_parts(folder: Path, generation: int, run: PartedRun, labels: Array, re
         path = _state_path(folder, generation, part.number)
         _, figures, arrays = read_arrays(path, "state")
         with damaged(path):
-            restore_engine(engine, int(figures["block"]), arrays)
+            engine.restore(int(figures["block"]), arrays)
             labels[where] = _legal(arrays["best"], part.graph.card)
             if "rested" in arrays:
                 rested[where] = _legal(arrays["rested"], part.graph.card)

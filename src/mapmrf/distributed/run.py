@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from mapmrf.distributed.evaluation import PartedIncumbent, write_labels
 from mapmrf.distributed.parts import Part, PartFolder, Ranks, parts_of, together
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import harden, impossible
+from mapmrf.engines.admm.lslp_run import LSLPOptions, LSLPRun
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import interaction_scale, interaction_sum
-from mapmrf.engines.admm.sphere_run import LSLPOptions, SphereRun
 from mapmrf.engines.admm.structs import BatchRow, FactorKind
 from mapmrf.errors import GraphError, UnsupportedModel
 from mapmrf.methods.lslp import LSLP
@@ -73,10 +73,11 @@ class PartedModel(NamedTuple):
         return np.concatenate([part.graph.check_labels(labels[part.var]) for part in self.parts])
 
 
-class PartedRun(SphereRun):
-    """The run of a model in parts: the same phases as on a whole model, with the same decisions on every rank."""
+class PartedRun(LSLPRun):
+    """The run of a model in parts: the same phases as on a whole model, with the same decisions on every rank.
 
-    # `rested` is the best labelling at which a phase has converged.
+    There is ADMM only, and no search beside it. `rested_labels` are the best labels at which a phase has converged.
+    """
 
     def __init__(
         self,
@@ -88,10 +89,17 @@ class PartedRun(SphereRun):
         start: Start,
         gap_unit: float,
     ) -> None:
-        super().__init__(options, engine, unit, seed, start)
-        self.model, self._gap_unit = model, gap_unit
-        self.rested: Ints | None = None
+        super().__init__(options, cast(Engine | None, engine), unit, seed, start)  # it has what the phases use
+        self.model, self._gap_unit, self._parted = model, gap_unit, engine
+        self.rested_labels: Ints | None = None
         self.rested_value = -math.inf
+
+    @property
+    def may_believe(self) -> bool:
+        return False
+
+    def save_dual(self) -> None:
+        """Do nothing: no rank has all multipliers."""
 
     @property
     def idle(self) -> bool:
@@ -103,13 +111,12 @@ class PartedRun(SphereRun):
 
     @property
     def gap_unit(self) -> float:
-        """The smallest denominator of a relative gap."""
         return self._gap_unit
 
     @property
     def parted(self) -> PartedEngine:
-        assert isinstance(self.engine, PartedEngine)
-        return self.engine
+        assert self._parted is not None
+        return self._parted
 
     def starting_point(self, first: bool, number: int) -> Floats:
         """The same starting point as on a whole model; only random labels are drawn differently."""
@@ -130,8 +137,8 @@ class PartedRun(SphereRun):
 
     def keep_rested(self, found: Measurement) -> None:
         """Keep the labelling at which a phase has converged, if it is the best of these."""
-        if self.rested is None or found.value > self.rested_value:
-            self.rested, self.rested_value = compact(self.parted.labels).copy(), found.value
+        if self.rested_labels is None or found.value > self.rested_value:
+            self.rested_labels, self.rested_value = compact(self.parted.labels).copy(), found.value
 
 
 def uniform_at(seed: Sequence[int] | int, places: Ints, skip: int = 0) -> Floats:

@@ -12,7 +12,6 @@ from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.layout import harden, impossible
 from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions, Tree
-from mapmrf.engines.admm.sphere_run import load_multipliers, save_multipliers
 from mapmrf.engines.moves.constrained_search import ConstrainedSearch
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dense, integral
@@ -125,7 +124,7 @@ class AD3(Method):
         elif initial.labels is not None:
             mu_v = integral(problem, initial.labels)[0]
         warm = initial.dual
-        if warm is None or not load_multipliers(admm.engine, warm, admm.limited(warm.rho * admm.unit)):
+        if warm is None or not admm.engine.load_dual(warm, admm.limited(warm.rho * admm.unit)):
             admm.engine.begin(admm.engine.layout.compress(mu_v), admm.first_rho)
         return state
 
@@ -195,7 +194,7 @@ class AD3(Method):
             return Answer(bound=-math.inf)
         engine, dual = state.admm.engine, None
         if state.iterations > 0 and state.tree is None:  # every node of a tree has its own multipliers
-            dual = save_multipliers(engine, state.admm.unit)
+            dual = engine.save_dual(state.admm.unit)
         if state.certified:
             return Answer(details=state.details(), dual=dual)
         if state.root is not None:

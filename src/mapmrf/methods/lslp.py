@@ -11,18 +11,8 @@ from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.kkt import kkt_residuals
 from mapmrf.engines.admm.layout import Layout, harden, impossible
-from mapmrf.engines.admm.model_run import LSLPRun
+from mapmrf.engines.admm.lslp_run import SPHERES, LSLPOptions, LSLPRun
 from mapmrf.engines.admm.penalty import SphereKind, interaction_scale
-from mapmrf.engines.admm.sphere_run import (
-    SPHERES,
-    LSLPOptions,
-    SphereRun,
-    engine_state,
-    restore_engine,
-    restore_run,
-    run_state,
-    save_multipliers,
-)
 from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.methods.bp import BP
 from mapmrf.model.memory import REPORTED
@@ -175,9 +165,9 @@ class LSLP(LSLPOptions, Method):
         """Build the engine and begin the first phase."""
         hard = problem if impossible(problem) else harden(problem)
         if impossible(hard):
-            return LSLPRun(self, problem, problem, None, 1.0, seed, initial)
+            return LSLPRun(self, None, 1.0, seed, initial, problem, problem)
         layout = Layout.build(hard, compact=self.epsilon == 0, ridge=self.sphere == "factors")
-        state = LSLPRun(self, problem, hard, Engine(layout), interaction_scale(hard), seed, initial)
+        state = LSLPRun(self, Engine(layout), interaction_scale(hard), seed, initial, problem, hard)
         plain = self.read_out == "best" and self.stop == "plain" and SPHERES[self.sphere] != SphereKind.OFF
         state.climbs = self.climb and plain and state.is_small
         given = [] if initial.labels is None else [initial.labels]
@@ -188,15 +178,15 @@ class LSLP(LSLPOptions, Method):
             self._restore(state, initial.saved)
         return state
 
-    def step(self, problem: Problem | None, state: SphereRun) -> Progress:
+    def step(self, problem: Problem | None, state: LSLPRun) -> Progress:
         """Run some iterations of Algorithm 1 (`Engine.run`); if due, measure and perhaps begin the next phase."""
         if state.engine is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         engine, state.improved = state.engine, None
         state.climb_first()
-        if isinstance(state, LSLPRun) and state.phase.believing:
+        if state.phase.believing:
             return self._believe(state)
-        if isinstance(state, LSLPRun) and state.phase.chaining:
+        if state.phase.chaining:
             return self._chain(state)
         due = self.check_every - (state.iterations - state.phase_began) % self.check_every
         n = min(due, max(1, pace.ADMM // max(1, state.n_configs)), self.max_iterations - state.iterations)
@@ -283,7 +273,7 @@ class LSLP(LSLPOptions, Method):
         engine = state.engine
         if engine is None:
             return None
-        arrays, figures = engine_state(engine), {**run_state(state), "block": engine.block}
+        arrays, figures = engine.state(), {**state.state(), "block": engine.block}
         if state.rested is not None:
             arrays["rested"] = state.rested.labels
         if state.search is not None:
@@ -296,8 +286,8 @@ class LSLP(LSLPOptions, Method):
 
     def _restore(self, state: LSLPRun, snapshot: Snapshot) -> None:
         figures, arrays = snapshot.figures, snapshot.arrays
-        restore_run(state, figures)
-        restore_engine(state.the_engine, figures["block"], arrays)
+        state.restore(figures)
+        state.the_engine.restore(figures["block"], arrays)
         if "rested" in arrays:
             state.rested = Incumbent(state.problem.graph, arrays["rested"])
         if "search" in figures:
@@ -324,7 +314,7 @@ class LSLP(LSLPOptions, Method):
             return Answer(bound=-math.inf)
         dual = state.saved  # the multipliers of the plain relaxation, from the LP phase
         if state.phase.name == "lp" and state.iterations > 0:
-            dual = save_multipliers(engine, state.unit)
+            dual = engine.save_dual(state.unit)
         if state.certified:
             return Answer(details=self._details(state, kkt=False), dual=dual)
         if self.stop == "plain" and self.sphere != "off" and state.rested is not None:

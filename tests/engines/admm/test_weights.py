@@ -112,7 +112,7 @@ def test_l2box_writes_down_the_same_program(seed: int, hard: float, binary: bool
         return
     one, two = (BoxProgram.build(Problem.compile(g), 2.0) for g in (graph, graph.expanded()))
     assert one.unit == pytest.approx(two.unit)
-    assert one.theta == pytest.approx(two.theta, abs=1e-9)
+    assert one.form.theta == pytest.approx(two.form.theta, abs=1e-9)
     assert one.reach == pytest.approx(two.reach, abs=1e-9)
     a, b = (mapmrf.solve(g, "l2box", max_iterations=10) for g in (graph, graph.expanded()))
     assert a.mu_v == pytest.approx(b.mu_v, abs=1e-6)

@@ -10,7 +10,7 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, constraints
 from mapmrf.datasets import grid
-from mapmrf.engines.admm import model_run
+from mapmrf.engines.admm import lslp_run
 from mapmrf.engines.moves import constrained_search
 from mapmrf.engines.moves.ascending_incumbent import ConstrainedIncumbent
 from mapmrf.engines.moves.labelling_search import LabellingSearch
@@ -65,7 +65,7 @@ def test_a_search_goes_on_where_it_was_saved(graph: FactorGraph, done: int) -> N
 
 
 def test_phases_take_turns_on_a_slow_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_run, "SLICE", 1e4)  # every start is slow
+    monkeypatch.setattr(lslp_run, "SLICE", 1e4)  # every start is slow
     result = mapmrf.solve(grid(7, 7, coupling=2.0, seed=0), "lslp")
     phases = [point.phase for point in result.trace]
     last_of_lp = max(k for k, phase in enumerate(phases) if phase == "lp")

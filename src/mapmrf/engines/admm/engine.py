@@ -15,8 +15,10 @@ from mapmrf.engines.admm.steps import IndexedSteps
 from mapmrf.engines.admm.structs import FactorKind, FactorState, Iterates, Rounding, SphereState
 from mapmrf.engines.admm.tiled import TiledSteps
 from mapmrf.engines.admm.variable_steps import sphere_norms, update_upsilon
+from mapmrf.errors import FormatError
 from mapmrf.model.polytope import FactorMarginals, dense
 from mapmrf.model.problem import Batch, Problem
+from mapmrf.run.method import MOST_NUMBERS, Array, DualState, put_back
 from mapmrf.run.pool import Workers
 
 PARALLEL_FROM = 100_000  # number of factors from which threads pay off
@@ -236,6 +238,8 @@ class Engine:
         self.labels[:], self.steps.rounding.labels[:] = before, decoded
         return found
 
+    # -- the relaxed solution -----------------------------------------------------------------------------------------
+
     def variables(self) -> Floats:
         """Return mu_v in the problem's layout."""
         return self.layout.expand(self.mu)
@@ -286,3 +290,52 @@ class Engine:
         same = place[problem.order]
         mine = ranges(self.problem.config_ptr[same], np.diff(problem.config_ptr))
         return dense(self.problem, self.factor_marginals)[mine]
+
+    # -- saved state --------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Array]:
+        """Return all arrays that change during a run."""
+        arrays: dict[str, Array] = {name: getattr(self, name) for name in ("mu", "lam_v", "q")}
+        arrays |= {name: getattr(self.factors, name) for name in ("s", "slots", "x", "n_slots")}
+        arrays |= {f"sphere_{name}": getattr(self.sphere, name) for name in ("target2", "norm2", "scale", "off2")}
+        if self.factor_sphere is not None:
+            sphere = self.factor_sphere
+            arrays |= {"pull": self.factors.pull, "factor_lam": sphere.lam, "factor_upsilon": sphere.upsilon}
+            arrays |= {"factor_mu": sphere.mu_f, "factor_off2": np.array([sphere.off2])}
+        return arrays | {"labels": self.labels, "penalty": self.penalty.view(np.uint8)}
+
+    def restore(self, block: int, arrays: dict[str, Array]) -> None:
+        """Restore the arrays of `state`, of the same model and options, with spheres on blocks of this size."""
+        if not 0 <= block <= len(self.labels):
+            raise FormatError(f"the checkpoint has spheres on {block} variables each, expected 0 to {len(self.labels)}")
+        self.set_blocks(block)
+        put_back(self.penalty.view(np.uint8), arrays, "penalty")
+        self.has_sphere = bool(self.penalty[0].sphere)
+        if "factor_lam" in arrays:
+            self.begin_factor_sphere()
+            assert self.factor_sphere is not None
+            self.factor_sphere.off2 = float(arrays["factor_off2"][0])
+        for name, array in self.state().items():
+            put_back(array, arrays, name)
+
+    @property
+    def _q_layout(self) -> str:
+        """The layout of q, for `DualState`: its states and their order."""
+        kinds = " ".join(str(row.kind) for row in self.layout.rows)
+        return f"admm {'compact' if self.layout.compact else 'full'} {kinds}"
+
+    def save_dual(self, unit: float) -> DualState | None:
+        """Return multipliers, mu and rho in this unit for a warm start; None if they are too large to be kept."""
+        if len(self.q) > MOST_NUMBERS:
+            return None
+        lam, rho = self.multipliers(), self.rho / unit
+        return DualState.of(self.problem, self._q_layout, lam, rho=rho, mu_v=self.variables())
+
+    def load_dual(self, given: DualState, rho: float) -> bool:
+        """Start from what `save_dual` returned, at this penalty; return False and do nothing if it does not fit."""
+        lam = given.values_for(self.problem, self._q_layout, len(self.q))
+        if lam is None or given.mu_v is None or len(given.mu_v) != self.problem.n_states:
+            return False
+        mu_v = np.where(self.problem.feasible_v, given.mu_v, 0.0)
+        self.resume(self.layout.compress(mu_v), lam, rho)
+        return True

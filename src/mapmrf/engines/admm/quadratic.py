@@ -11,7 +11,6 @@ from mapmrf.arrays import Floats, ranges
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout, harden, isolated
 from mapmrf.engines.admm.penalty import interaction_scale
-from mapmrf.engines.admm.sphere_run import load_multipliers, save_multipliers
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import DualState
@@ -41,7 +40,7 @@ def solve_quadratic(
     engine = Engine(Layout.build(hard, compact=True))
     try:
         rho = max(0.4 * interaction_scale(hard), 0.3)  # the quadratic term has its own scale
-        if start is None or not load_multipliers(engine, start, rho):
+        if start is None or not engine.load_dual(start, rho):
             card = problem.graph.card
             engine.begin(engine.layout.compress(np.repeat(1.0 / card, card)), rho)
         engine.penalty[0].denominator += 1.0
@@ -49,7 +48,7 @@ def solve_quadratic(
         mu_v, mu_f = engine.variables(), dense(problem, engine.marginals_of(problem))
         mu_v[~problem.feasible_v] = 0.0
         _project_isolated(problem, mu_v)
-        return QuadraticPoint(mu_v, mu_f, iterations, residual, save_multipliers(engine, 1.0))
+        return QuadraticPoint(mu_v, mu_f, iterations, residual, engine.save_dual(1.0))
     finally:
         engine.close()
 

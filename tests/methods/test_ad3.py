@@ -13,8 +13,7 @@ import mapmrf
 from elimination_models import frustrated
 from mapmrf import FactorGraph, Status
 from mapmrf.engines.admm.penalty import interaction_scale
-from mapmrf.engines.admm.relaxation import ADMMRelaxation, Tree
-from mapmrf.methods.ad3 import AD3
+from mapmrf.methods.ad3 import AD3, ADMMRelaxation, Tree
 from mapmrf.model.polytope import dense, dual_bound
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
@@ -75,7 +74,7 @@ def test_a_warm_start_begins_at_the_given_marginals() -> None:
 def relaxation(graph: FactorGraph | None = None, **options: Any) -> ADMMRelaxation:
     """ADMM on a model, from uniform marginals."""
     problem = Problem.compile(frustrated(8, 8, seed=3) if graph is None else graph)
-    admm = ADMMRelaxation(AD3(**options).relaxation_options, problem)
+    admm = ADMMRelaxation(AD3(**options), problem)
     admm.engine.begin(
         admm.engine.layout.compress(np.repeat(1.0 / problem.graph.card, problem.graph.card)), admm.first_rho
     )

@@ -11,7 +11,7 @@ import mapmrf
 from admm_reference import DenseADMM, Knobs
 from mapmrf import LSLP, FactorGraph, Status
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.kkt import edge_states_of
+from mapmrf.engines.admm.measurement import edge_states_of
 from mapmrf.model.polytope import Kind, dense, integral, residuals
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start

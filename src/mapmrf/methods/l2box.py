@@ -112,7 +112,8 @@ class L2Box(Method):
             box[name] = getattr(self, name)
         p.best = -math.inf
         labels, values = np.zeros((2, n_vars), dtype=np.int64), np.zeros(self.history)
-        return L2BoxRun(program, box, BoxArrays(x, *np.zeros((8, n)), *np.zeros((2, n_vars)), bend, *labels, values))
+        arrays = [x, *np.zeros((8, n)), *np.zeros((2, n_vars)), bend, *labels, values]
+        return L2BoxRun(program, box, BoxArrays(*arrays))
 
     def step(self, problem: Problem, state: L2BoxRun) -> Progress:
         if problem.n_factors == 0:  # independent variables

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from mapmrf.arrays import segment_argmax
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.forest_qp import MAX_STATES
-from mapmrf.engines.admm.kkt import kkt_residuals
 from mapmrf.engines.admm.layout import Layout, harden, impossible
 from mapmrf.engines.admm.lslp_run import SPHERES, LSLPOptions, LSLPRun
+from mapmrf.engines.admm.measurement import kkt_residuals
 from mapmrf.engines.admm.penalty import SphereKind, interaction_scale
 from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.methods.bp import BP

@@ -30,8 +30,8 @@ from mapmrf.engines.admm import (
     variable_steps,
 )
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.kkt import edge_states_of, kkt_residuals
 from mapmrf.engines.admm.layout import Layout, harden, impossible
+from mapmrf.engines.admm.measurement import edge_states_of, kkt_residuals
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind
 from mapmrf.engines.admm.steps import rounds_of, work_of
 from mapmrf.engines.admm.structs import BATCH, BatchRow, FactorKind, Rounding

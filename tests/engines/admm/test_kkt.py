@@ -11,7 +11,7 @@ import mapmrf
 from admm_reference import DenseADMM, Knobs, seen_by
 from mapmrf import LSLP, FactorGraph
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.kkt import cone_distance2, edge_states_of, kkt_residuals
+from mapmrf.engines.admm.measurement import cone_distance2, edge_states_of, kkt_residuals
 from mapmrf.engines.admm.structs import FactorKind
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem

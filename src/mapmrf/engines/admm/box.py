@@ -40,8 +40,8 @@ class BoxProgram:
         alone = np.flatnonzero(problem.degree == 0)
         allowed[graph.var_ptr[alone] + segment_argmax(graph.theta_v, graph.var_ptr)[alone]] = True
         theta, reach = soft.graph.theta_v / unit, np.zeros(problem.n_vars)
-        none = np.zeros(0, dtype=np.int64)
-        pair_scopes, scopes, table_at, n_entries = [none.reshape(0, 2)], [none.reshape(0, 2)], [none], 0
+        no_scopes: Ints = np.zeros((0, 2), dtype=np.int64)
+        pair_scopes, scopes, table_at, n_entries = [no_scopes], [no_scopes], [no_scopes[:, 0]], 0
         strengths, weights, entries = [np.zeros(0)], [np.zeros(0)], [np.zeros(0)]
         for batch in soft.batches:
             which, centred, means, size = centred_tables(batch, soft.graph.theta_t, unit)

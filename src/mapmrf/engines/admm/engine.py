@@ -6,12 +6,11 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges, segment_argmax
 from mapmrf.engines.admm import penalty as penalties
-from mapmrf.engines.admm.constraint_steps import ConstrainedSteps
 from mapmrf.engines.admm.factor_steps import FactorSphere
 from mapmrf.engines.admm.layout import Layout, isolated
 from mapmrf.engines.admm.measurement import Measurement, decode, pair_marginals
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty, set_rho
-from mapmrf.engines.admm.steps import IndexedSteps
+from mapmrf.engines.admm.steps import ConstrainedSteps, IndexedSteps
 from mapmrf.engines.admm.structs import FactorKind, FactorState, Iterates, Rounding, SphereState
 from mapmrf.engines.admm.tiled import TiledSteps
 from mapmrf.engines.admm.variable_steps import sphere_norms, update_upsilon

@@ -26,7 +26,7 @@ from mapmrf.certificates.check import DualCheck, TreeCheck
 from mapmrf.certificates.exact_model import IntegerModel, add_up, exact_value, grain, without
 from mapmrf.certificates.make import certify, greedy_start, in_graph_order
 from mapmrf.cli import main
-from mapmrf.engines.reduction.simplify import StateDrops
+from mapmrf.engines.reduction.simplify import StateDrops, drop_states
 from mapmrf.model.problem import Problem
 
 Change = Callable[[CaseTree], CaseTree]
@@ -351,7 +351,7 @@ def test_the_kernel_drops_what_the_checker_drops(seed: int) -> None:
     bound = check.drop_all()
     left = np.isfinite(graph.theta_v)
     target = -math.inf if worth is None else float(worth) - 1e-9
-    found = StateDrops(problem).remove_states(lam_e, left, target)
+    found = drop_states(StateDrops.of(problem), lam_e, left, target)
     if bound is None or found == -math.inf:
         assert found == -math.inf or found <= target + 1e-8
         assert bound is None

@@ -281,7 +281,7 @@ def test_weights_must_be_finite_numbers_that_tables_can_bear() -> None:
     def build(weight: object, table: object = ((1.0, 0.0), (0.0, 1.0))) -> FactorGraph:
         return FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], table, weight=weight)
 
-    refuses(GraphError, "factor 2: the weight is nan, expected a finite number", build, [np.nan])
+    refuses(GraphError, "factor 0: the weight is nan, expected a finite number", build, [np.nan])
     refuses(GraphError, "weight has shape (2,), expected (1,)", build, [1.0, 2.0])
     said = "the weight is 0.0, expected a positive number: its table holds -inf"
     refuses(GraphError, said, build, [0.0], ((0.0, -np.inf), (0.0, 0.0)))

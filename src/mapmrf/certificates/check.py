@@ -6,11 +6,12 @@ It imports the graph and the readers, and nothing else from the package. `DualCh
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -133,13 +134,13 @@ def verify(
     found = prover.above(worth, labels)
     if found.bound is not None and certificate.bound < math.inf:
         found = _check_claim(prover, certificate.bound, found)
-    return Verification(value, *found)
+    return dataclasses.replace(found, value=value)
 
 
 class Prover(Protocol):
     """Something that proves a bound."""
 
-    def above(self, worth: Fraction | None, labels: Ints | None) -> Outcome:
+    def above(self, worth: Fraction | None, labels: Ints | None) -> Verification:
         """The bound if labellings up to `worth`, the value of `labels`, need not be considered."""
 
     @property
@@ -152,7 +153,7 @@ class _PointCheck:
         self.model = IntegerModel.build(graph, certificate, exact)
         self.order, self.max_entries = certificate.order, max_entries
 
-    def above(self, worth: Fraction | None, labels: Ints | None) -> Outcome:
+    def above(self, worth: Fraction | None, labels: Ints | None) -> Verification:
         return DualCheck(self.model, self.model.target(worth, labels)).run(self.order, self.max_entries)
 
     @property
@@ -160,7 +161,7 @@ class _PointCheck:
         return self.model.fraction(2 * self.model.slack)
 
 
-def _check_claim(prover: Prover, bound: float, found: Outcome) -> Outcome:
+def _check_claim(prover: Prover, bound: float, found: Verification) -> Verification:
     """Raise InvalidCertificate unless the claim is proven: directly, or by ignoring labellings below it."""
     if bound > -math.inf and found.bound is not None:
         claim = Fraction(bound) + prover.rounding
@@ -172,7 +173,7 @@ def _check_claim(prover: Prover, bound: float, found: Outcome) -> Outcome:
     raise InvalidCertificate(f"the claimed bound is {bound!r}, but the certificate proves {proven!r}")
 
 
-def _bound_of(found: Outcome) -> Fraction | float:
+def _bound_of(found: Verification) -> Fraction | float:
     return -math.inf if found.bound is None else found.bound
 
 
@@ -185,13 +186,7 @@ def _bound_of(found: Outcome) -> Fraction | float:
 QUICK = 8  # factor on the number of entries of elimination tables in 64-bit numbers compared with fractions
 
 
-class Case(NamedTuple):
-    """A node to be checked: the states and messages of its parent, and the best bound above."""
-
-    node: int
-    left: Bools
-    lam: Floats
-    above: Any
+Case = tuple[int, Bools, Floats, Any]  # a node to be checked: the states and messages of its parent, the best bound
 
 
 class TreeCheck:
@@ -216,26 +211,33 @@ class TreeCheck:
     def rounding(self) -> Fraction:
         return Fraction(0) if self.exact else self.model.fraction(2 * self.model.slack)
 
-    def above(self, worth: Fraction | None, labels: Ints | None) -> Outcome:
+    def above(self, worth: Fraction | None, labels: Ints | None) -> Verification:
         """The largest bound over all leaves, if labellings up to `worth` need not be considered."""
         target = self.model.target(worth, None if self.exact else labels)
-        stack = [Case(0, self.model.allowed, self.lam, None)]
+        stack: list[Case] = [(0, self.model.allowed, self.lam, None)]
         dropped = worth  # a bound on everything that is dropped
         if not self.exact and target is not None and worth is not None:
             dropped = max(worth, self.model.rounded_down(self.model.fraction(target)))
-        found = [Outcome(dropped, None, 0, True)]
+        found = [Verification(None, dropped, None, 0, True)]
         relaxation = None
         while stack:
-            case = stack.pop()
-            if case.above is not None and self.stop():
-                found.append(Outcome(self.model.rounded_down(self.model.fraction(case.above)), None, 0, True))
+            node, left, inherited, above = stack.pop()
+            if above is not None and self.stop():
+                found.append(Verification(None, self.model.rounded_down(self.model.fraction(above)), None, 0, True))
                 continue
-            lam = self.tree.messages_of(case.node, case.lam)
-            check, bound = self.remaining(case, lam, target)
-            relaxation = check.first if case.node == 0 else relaxation
+            lam = self.tree.messages_of(node, inherited)
+            # The states left, and their bound, None if there are none: by the parent's messages, then its own.
+            check = DualCheck(self.model.with_messages(inherited), target, left=left)
+            bound = check.drop_all()
+            if bound is not None and lam is not inherited:
+                check = DualCheck(self.model.with_messages(lam), target, left=check.left)
+                mine = check.drop_all()
+                bound = None if mine is None else min(bound, mine)
+            relaxation = check.first if node == 0 else relaxation
             if bound is None:
                 continue
-            for child in self.cases[case.node]:
+            bound = bound if above is None else min(bound, above)
+            for child in self.cases[node]:
                 # The states left of a node, without those of its variable that are not in a case.
                 i = self.tree.variable[self.tree.parent[child]]
                 begin, end = self.graph.var_ptr[i], self.graph.var_ptr[i + 1]
@@ -243,44 +245,34 @@ class TreeCheck:
                 kept[begin:end] = False
                 states = begin + self.tree.states_of(child)
                 kept[states] = check.left[states]
-                stack.append(Case(child, kept, lam, bound))
-            if not self.cases[case.node]:
-                found.append(self.leaf(case.node, check, bound, (lam, worth)))
+                stack.append((child, kept, lam, bound))
+            if not self.cases[node]:
+                found.append(self.leaf(node, check, bound, lam, worth))
         bounds = [outcome.bound for outcome in found if outcome.bound is not None]
         first = None if relaxation is None else self.model.fraction(relaxation)
         n_open = max(outcome.n_open for outcome in found)
         done = n_open > 0 and all(outcome.eliminated or not outcome.n_open for outcome in found)
-        return Outcome(max(bounds) if bounds else None, first, n_open, done)
+        return Verification(None, max(bounds) if bounds else None, first, n_open, done)
 
-    def remaining(self, case: Case, lam: Floats, target: int | None) -> tuple[DualCheck, Any]:
-        """The states left of a case and their bound, None if there are none: by the parent's messages, then its own."""
-        check = DualCheck(self.model.with_messages(case.lam), target, left=case.left)
-        bound = check.drop_all()
-        if bound is not None and lam is not case.lam:
-            check = DualCheck(self.model.with_messages(lam), target, left=check.left)
-            mine = check.drop_all()
-            bound = None if mine is None else min(bound, mine)
-        return check, bound if bound is None or case.above is None else min(bound, case.above)
-
-    def leaf(self, node: int, check: DualCheck, bound: Any, point: tuple[Floats, Fraction | None]) -> Outcome:
+    def leaf(self, node: int, check: DualCheck, bound: Any, lam: Floats, worth: Fraction | None) -> Verification:
         """The bound of a leaf that stays open: by elimination, and in fractions if necessary."""
-        lam, worth = point
         order, n_open = self.tree.order_of(node), int(np.count_nonzero(check.n_left() > 1))
         rest = eliminated(check.model, check.left, order, QUICK * self.max_entries)
         bound = bound if rest is None else min(bound, rest)
         if bound <= self.model.least // 2 or (check.target is not None and bound <= check.target):
-            return Outcome(None, None, n_open, rest is not None)
+            return Verification(None, None, None, n_open, rest is not None)
         rounded = self.model.rounded_down(self.model.fraction(bound))
         # Leaves are computed in fractions if their bound exceeds the target by at most this multiple of the rounding
         # error
         near = check.target is not None and bound <= check.target + 4 * self.model.slack
         if not self.exact or not near:
-            return Outcome(rounded, None, n_open, rest is not None)
+            return Verification(None, rounded, None, n_open, rest is not None)
         if self.exact_model is None:
             self.exact_model = IntegerModel.build(self.graph, self.certificate, True)
         whole = DualCheck(self.exact_model.with_messages(lam), self.exact_model.target(worth), left=check.left)
         proven = whole.run(order, self.max_entries).bound
-        return Outcome(None if proven is None else min(proven, rounded), None, n_open, rest is not None)
+        bound = None if proven is None else min(proven, rounded)
+        return Verification(None, bound, None, n_open, rest is not None)
 
 
 # -- The bound of a dual point, in integer arithmetic -----------------------------------------------------------------
@@ -292,15 +284,6 @@ class TreeCheck:
 # bound of all labellings; the largest entry with a state of a variable, that of all labellings with this state.
 # States for which that is at most the value of the solution are dropped. What is left is smaller and has a better
 # bound, or is maximised exactly, variable by variable, in the order that the certificate gives.
-
-
-class Outcome(NamedTuple):
-    """The bound that a dual point proves: see `Verification`."""
-
-    bound: Fraction | None
-    relaxation: Fraction | None
-    n_open: int
-    eliminated: bool
 
 
 class DualCheck:
@@ -331,7 +314,7 @@ class DualCheck:
                 table = table + model.cut[group.factors][:, None] * np.array([0, 1, 1, 0], dtype=model.cut.dtype)
             self.tables.append(table)
 
-    def run(self, order: Ints, max_entries: int) -> Outcome:
+    def run(self, order: Ints, max_entries: int) -> Verification:
         """Drop states until no more can be dropped, then maximise over the rest if possible."""
         bound = self.drop_all()
         if bound is None:  # no labelling exceeds the target
@@ -352,14 +335,14 @@ class DualCheck:
                 break
         return bound
 
-    def outcome(self, bound: Any, n_open: int, done: bool) -> Outcome:
-        """The bound in fractions; None for -inf."""
+    def outcome(self, bound: Any, n_open: int, done: bool) -> Verification:
+        """The bound in fractions, None for -inf; without a value."""
         fraction, first = self.model.fraction, self.first
         relaxation = None if first is None else fraction(first)
         if bound is None or bound <= self.model.least // 2:
-            return Outcome(None, relaxation, n_open, done)
+            return Verification(None, None, relaxation, n_open, done)
         bound = bound if first is None else min(bound, first)
-        return Outcome(self.model.rounded_down(fraction(bound)), relaxation, n_open, done)
+        return Verification(None, self.model.rounded_down(fraction(bound)), relaxation, n_open, done)
 
     def drop(self) -> Any:
         """The bound of the remaining states, None if a variable has none; drop those that do not reach the target."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,41 +63,25 @@ def _times_up(weight: float, table: Floats) -> Floats:
 # -- Exact maximisation over the remaining states, variable by variable -----------------------------------------------
 
 
-class LeftStates(NamedTuple):
-    is_open: Bools  # (n_vars,) whether a variable has several
-    closed: Ints  # (n_vars,) the first state of each variable, which is the only one if it is not open
-    states: Mapping[int, Ints]  # all states of the open variables
-
-    @classmethod
-    def build(cls, ptr: Ints, left: Bools) -> LeftStates | None:
-        """The states of all variables; None if one has none."""
-        n_left = np.add.reduceat(left.astype(np.int64), ptr[:-1]) if len(ptr) > 1 else np.zeros(0, dtype=np.int64)
-        if not n_left.all():
-            return None
-        states = np.flatnonzero(left) - np.repeat(ptr[:-1], n_left)
-        at = np.cumsum(n_left) - n_left
-        some = np.flatnonzero(n_left > 1)
-        parts = {i: states[at[i] : at[i] + n_left[i]] for i in some.tolist()}
-        return cls(n_left > 1, states[at], parts)
-
-
 def eliminated(model: IntegerModel, left: Bools, order: Ints, max_entries: int) -> Any:
     """The largest value of all labellings by the states `left`, `model.least` if there is none."""
     # None if `order` lacks a variable with several states, or the tables would have more entries than `max_entries`.
     ptr = model.graph.var_ptr.astype(np.int64)
-    known = LeftStates.build(ptr, left)
-    if known is None:
+    n_left = np.add.reduceat(left.astype(np.int64), ptr[:-1]) if len(ptr) > 1 else np.zeros(0, dtype=np.int64)
+    if not n_left.all():
         return model.least
-    turns = [i for i in order.tolist() if i in known.states]
-    if len(turns) < len(known.states):
+    states, at = np.flatnonzero(left) - np.repeat(ptr[:-1], n_left), np.cumsum(n_left) - n_left
+    several = {i: states[at[i] : at[i] + n_left[i]] for i in np.flatnonzero(n_left > 1).tolist()}
+    turns = [i for i in order.tolist() if i in several]
+    if len(turns) < len(several):
         return None
-    card = [len(known.states.get(i, (0,))) for i in range(model.graph.n_vars)]
-    unary = {i: model.theta_v[ptr[i] + known.states[i]] for i in turns}
-    total = model.constant + sum(model.theta_v[(ptr[:-1] + known.closed)[~known.is_open]].tolist())
+    closed, card = states[at], n_left.tolist()  # the first state of every variable, which is the only one of most
+    unary = {i: model.theta_v[ptr[i] + several[i]] for i in turns}
+    total = model.constant + sum(model.theta_v[(ptr[:-1] + closed)[n_left == 1]].tolist())
     constant = np.array([total], dtype=model.theta_v.dtype)
     pool = FactorPool(card, unary, constant, lambda one, other: np.maximum(one + other, model.least))
     for group in model.groups:
-        _restrict(model, group, known, pool)
+        _restrict(model, group, closed, several, pool)
     for i in turns:
         around = pool.around(i)
         max_entries -= math.prod([card[j] for j in around]) * card[i]
@@ -108,11 +92,12 @@ def eliminated(model: IntegerModel, left: Bools, order: Ints, max_entries: int) 
     return pool.constant.item()
 
 
-def _restrict(model: IntegerModel, group: FactorGroup, known: LeftStates, pool: FactorPool) -> None:
-    """Add the entries of factors whose variables are all closed, and the tables of the others."""
-    is_open, closed = known.is_open[group.scope], known.closed[group.scope]
-    entries = np.where(group.allowed, group.tables, model.least)
-    touched = np.any(is_open, axis=1)
+def _restrict(
+    model: IntegerModel, group: FactorGroup, closed: Ints, several: Mapping[int, Ints], pool: FactorPool
+) -> None:
+    """Add the entries of factors whose variables are all closed, and the tables of those with `several` states."""
+    closed, entries = closed[group.scope], np.where(group.allowed, group.tables, model.least)
+    touched = (np.take(pool.card, group.scope) > 1).any(axis=1)
     at = np.ravel_multi_index(tuple(closed.T), group.shape)
     for number in entries[np.arange(len(at)), at][~touched].tolist():
         pool.constant[0] = max(pool.constant.item() + number, model.least)
@@ -122,7 +107,7 @@ def _restrict(model: IntegerModel, group: FactorGroup, known: LeftStates, pool: 
         cube = cubes[a]
         some: list[int] = []
         for i, state in zip(scope, fixed, strict=True):
-            mine = known.states.get(i)
+            mine = several.get(i)
             axis = len(some)
             if mine is None:
                 cube = cube.take(state, axis)
@@ -290,14 +275,9 @@ class _Scale:
 
 def exact_value(graph: FactorGraph, labels: Ints) -> Fraction | None:
     """The exact value of a labelling; None if it is -inf."""
-    scope_ptr, card, states = graph.scope_ptr.tolist(), graph.card.tolist(), labels.tolist()
-    scope = graph.scope.tolist()
     places = graph.table_ptr[graph.table_of].astype(np.int64)
-    for a in range(graph.n_factors):
-        place = 0
-        for i in scope[scope_ptr[a] : scope_ptr[a + 1]]:
-            place = place * card[i] + states[i]
-        places[a] += place
+    if graph.n_factors:
+        places += np.add.reduceat(labels[graph.scope] * graph.stride, graph.scope_ptr[:-1])
     tables, unary = graph.theta_t[places], np.append(graph.theta_v[graph.var_ptr[:-1] + labels], graph.constant)
     if not (np.isfinite(tables).all() and np.isfinite(unary).all()):
         return None

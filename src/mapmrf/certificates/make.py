@@ -28,7 +28,7 @@ from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.program.binary_program import is_compact
 from mapmrf.engines.program.cutting_planes import cycle_dual
 from mapmrf.engines.program.solvers import highs_failure
-from mapmrf.engines.reduction.simplify import StateDrops
+from mapmrf.engines.reduction.simplify import StateDrops, drop_states
 from mapmrf.errors import UnsupportedModel
 from mapmrf.model.factor_pool import by_smallest_table
 from mapmrf.model.graph import FactorGraph
@@ -104,7 +104,7 @@ def certify(
         found = f"{_n_entries(graph)} table entries"
         raise UnsupportedModel(f"no certificate: the model has {found}, expected at most {MOST_MODEL_ENTRIES}")
     end = math.inf if time_limit is None else time.perf_counter() + time_limit
-    return _Maker(graph, labels, end, TreeLimits(max_nodes, max_bytes), threads).make()
+    return _Maker(graph, labels, end, (max_nodes, max_bytes), threads).make()
 
 
 def with_certificate(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
@@ -125,8 +125,11 @@ def with_certificate(result: Result, graph: FactorGraph, deadline: float, thread
 class _Maker:
     """The model, the labelling, and the best certificate so far."""
 
-    def __init__(self, graph: FactorGraph, labels: Ints, end: float, limits: TreeLimits, threads: int) -> None:
-        self.graph, self.labels, self.end, self.limits, self.threads = graph, labels, end, limits, threads
+    def __init__(
+        self, graph: FactorGraph, labels: Ints, end: float, tree_limits: tuple[int, int], threads: int
+    ) -> None:
+        # tree_limits: nodes of a tree of cases, and bytes of its messages and states
+        self.graph, self.labels, self.end, self.tree_limits, self.threads = graph, labels, end, tree_limits, threads
         self.value = graph.value(labels)
         self.worth = exact_value(graph, labels)
         self.exact = _n_entries(graph) <= EXACT_ENTRIES
@@ -154,7 +157,7 @@ class _Maker:
             self.offer(Certificate(lam=in_graph_order(problem, self.relaxed(problem))))
             if not self.closed and not self.stop():
                 self.add_cycles(problem)
-            if not self.tight and not self.stop() and self.limits.nodes > 1:
+            if not self.tight and not self.stop() and self.tree_limits[0] > 1:
                 (self.add_cases if is_compact(problem) else self.add_reduced)()
         assert self.best is not None
         return self.best
@@ -207,11 +210,12 @@ class _Maker:
         # number of pairs of binary variables up to which odd cycles are searched for
         if not is_compact(problem) or problem.n_factors > 50_000 or highs_failure() is not None:
             return
-        soon = self.within(0.4 if self.limits.nodes > 1 else 1.0)  # time is also needed for a tree and for checking
+        soon = self.within(0.4 if self.tree_limits[0] > 1 else 1.0)  # time is also needed for a tree and for checking
         dual = cycle_dual(problem, self.value, self.tolerance, soon)
         if dual is not None:
-            cycles = Cycles(dual.ptr.astype(np.int64), problem.order[dual.pair].astype(np.int64), dual.odd, dual.weight)
-            self.offer(Certificate(lam=in_graph_order(problem, dual.lam_e), cycles=cycles))
+            lam_e, ptr, pair, odd, weight = dual
+            cycles = Cycles(ptr.astype(np.int64), problem.order[pair].astype(np.int64), odd, weight)
+            self.offer(Certificate(lam=in_graph_order(problem, lam_e), cycles=cycles))
 
     def add_reduced(self) -> None:
         """Offer a certificate of the model without variables that can be maximised out within small tables."""
@@ -223,7 +227,7 @@ class _Maker:
         if graph.constant == -math.inf:
             self.best = Certificate(bound=-math.inf, first=first)
             return
-        maker = _Maker(graph, self.labels[kept], self.end, self.limits, self.threads)
+        maker = _Maker(graph, self.labels[kept], self.end, self.tree_limits, self.threads)
         if graph.n_factors:
             problem = Problem.compile(graph, self.threads)
             maker.offer(Certificate(lam=in_graph_order(problem, maker.relaxed(problem))))
@@ -239,7 +243,7 @@ class _Maker:
         if point is None or self.graph.n_factors == 0:
             return
         # Most of the remaining time is for checking; without a time limit, growing takes at most a minute.
-        tree = CaseGrower(self.graph, point, self.worth, self.limits, self.within(0.3, 60.0)).grow()
+        tree = CaseGrower(self.graph, point, self.worth, *self.tree_limits, self.within(0.3, 60.0)).grow()
         candidate = dataclasses.replace(point, tree=tree, bound=math.inf)
         found = TreeCheck(self.graph, candidate, True, MOST_ENTRIES, self.stop).above(self.worth, None)
         claim = -math.inf if found.bound is None else _not_below(found.bound)
@@ -263,13 +267,6 @@ def _not_below(bound: Fraction) -> float:
 
 LEAF_ENTRIES, ROOT_ENTRIES = MOST_ENTRIES, QUICK * MOST_ENTRIES
 """Maximum total entries of the elimination tables in a leaf, and in the root if that is the only leaf."""
-
-
-class TreeLimits(NamedTuple):
-    """Limits of a tree of cases: nodes, and bytes of messages and states."""
-
-    nodes: int = MOST_NODES
-    bytes: int = MOST_BYTES
 
 
 @dataclass(eq=False)
@@ -303,12 +300,12 @@ class CaseGrower:
     # solution, and -inf if there is no feasible labelling.
 
     def __init__(
-        self, graph: FactorGraph, point: Certificate, worth: Fraction | None, limits: TreeLimits,
+        self, graph: FactorGraph, point: Certificate, worth: Fraction | None, max_nodes: int, max_bytes: int,
         stop: Callable[[], bool],
     ) -> None:  # fmt: skip
-        self.graph, self.limits, self.stop = graph, limits, stop
+        self.graph, self.max_nodes, self.max_bytes, self.stop = graph, max_nodes, max_bytes, stop
         problem = Problem.compile(with_cycles(graph, point.cycles))
-        self.place, self.drops, self.passes = graph_places(problem), StateDrops(problem), NodePasses(problem)
+        self.place, self.drops, self.passes = graph_places(problem), StateDrops.of(problem), NodePasses(problem)
         self.lam_e = point.lam[self.place] if len(point.lam) else np.zeros(problem.n_edge_states)
         self.branching = Branching(graph, self.passes, stop)
         self.nodes: list[GrownNode] = []
@@ -328,7 +325,7 @@ class CaseGrower:
         try:
             self.add(GrownNode(-1, np.zeros(0, dtype=np.int64)), np.isfinite(self.graph.theta_v), self.lam_e)
             while self.heap and not self.stop():
-                if len(self.nodes) >= self.limits.nodes or self.n_bytes >= self.limits.bytes:
+                if len(self.nodes) >= self.max_nodes or self.n_bytes >= self.max_bytes:
                     break
                 self.branch(heapq.heappop(self.heap)[1])
         finally:
@@ -339,7 +336,7 @@ class CaseGrower:
         """Divide the states of a variable of a node among cases."""
         node, lam_e = self.nodes[number], self.messages(number)
         left = np.unpackbits(node.left, count=len(self.graph.theta_v)).astype(bool)
-        bound = self.drops.remove_states(lam_e, left, self.goal)
+        bound = drop_states(self.drops, lam_e, left, self.goal)
         if bound == -math.inf:
             return
         i, parts = self.branching.choose(BranchingNode(left, lam_e, bound, self.goal, self.drops.reach.copy()))
@@ -353,7 +350,7 @@ class CaseGrower:
 
     def add(self, node: GrownNode, left: Bools, lam_e: Floats) -> None:
         """Add a node, and close it if possible: by what is known above, by elimination, or by new messages."""
-        bound = self.drops.remove_states(lam_e, left, self.goal)
+        bound = drop_states(self.drops, lam_e, left, self.goal)
         if bound > -math.inf and not self.eliminate(node, left):
             bound = self.improve(node, left, lam_e, bound)
             if bound > self.goal + 2 * self.margin and not self.eliminate(node, left):
@@ -377,7 +374,7 @@ class CaseGrower:
         """Look for messages of a node that lower its bound; keep them, rounded, if they do."""
         # maximum number of iterations of message passing in a node
         better, _ = self.passes.improved(lam_e, left, self.goal, 60, self.stop)
-        reached = self.drops.remove_states(better, (whole := left.copy()), self.goal)
+        reached = drop_states(self.drops, better, (whole := left.copy()), self.goal)
         gain = bound - max(reached, self.goal)
         if not gain > 0:
             return bound
@@ -388,7 +385,7 @@ class CaseGrower:
         kept, found, some = better, reached, whole
         for _ in range(3 if gain < math.inf else 0):
             rounded = np.where(change >= quantum, np.rint(better / quantum) * quantum, lam_e)
-            trial = self.drops.remove_states(rounded, (part := left.copy()), self.goal)
+            trial = drop_states(self.drops, rounded, (part := left.copy()), self.goal)
             if bound - max(trial, self.goal) >= (gain if reached == -math.inf else 0.8 * gain):
                 kept, found, some = rounded, trial, part
                 break

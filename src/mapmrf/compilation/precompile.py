@@ -368,16 +368,15 @@ def compile_group(name: str) -> str:
 def _ask(graph: FactorGraph) -> None:
     """Compute several labellings and max-marginals in every way, and drop states as certificates do."""
     import mapmrf
-    from mapmrf.engines.reduction.simplify import StateDrops
+    from mapmrf.engines.reduction.simplify import StateDrops, drop_states
     from mapmrf.model.problem import Problem
     from mapmrf.questions.ranked import SolveCalls, rank_by_passes
 
     mapmrf.solve_best(graph, 3, "branch", memory=16.0)
     rank_by_passes(graph, 3, SolveCalls(mapmrf.Branch(), seed=0, threads=1))
     mapmrf.max_marginals(graph, "icm", memory=0)
-    StateDrops(Problem.compile(graph)).remove_states(
-        np.zeros(int(graph.card[graph.scope].sum())), np.isfinite(graph.theta_v), -np.inf
-    )
+    lam_e = np.zeros(int(graph.card[graph.scope].sum()))
+    drop_states(StateDrops.of(Problem.compile(graph)), lam_e, np.isfinite(graph.theta_v), -np.inf)
 
 
 def unlisted_methods() -> list[str]:

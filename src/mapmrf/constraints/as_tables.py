@@ -244,16 +244,11 @@ class _Rewriter:
                 offsets(np.concatenate([np.diff(graph.table_ptr), [len(table) for table in self.tables]])),
                 np.concatenate([graph.theta_t, *self.tables]),
                 None if graph.weight is None else np.concatenate([graph.weight, np.ones(len(sizes))]),
+                np.concatenate(self.theta_v),
+                self.constant,
             )
         )
-        return replace(
-            graph,
-            **lists._asdict(),
-            theta_v=np.concatenate(self.theta_v),
-            constant=self.constant,
-            names=None,
-            constraints=rest if len(rest) else None,
-        )
+        return replace(graph, **lists._asdict(), names=None, constraints=rest if len(rest) else None)
 
 
 def _check_awaited() -> None:

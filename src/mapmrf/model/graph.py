@@ -28,7 +28,6 @@ from mapmrf.arrays import (
 from mapmrf.errors import GraphError
 from mapmrf.model.builders import (
     FactorLists,
-    FoldedLists,
     expand,
     fold,
     fold_pairs,
@@ -361,25 +360,13 @@ class FactorGraph:
             None if weight is None else as_array(weight, "weight"),
         )
         for name, array in given._asdict().items():
-            if array is not None and array.ndim != 1:
+            if isinstance(array, np.ndarray) and array.ndim != 1:
                 raise GraphError(f"{name} has shape {array.shape}, expected one axis")
         return cls._folded(fold(given), names)
 
     @classmethod
-    def _folded(cls, folded: FoldedLists, names: Names | None) -> FactorGraph:
-        lists = folded.lists
-        return cls(
-            card=lists.card,
-            theta_v=folded.theta_v,
-            scope_ptr=lists.scope_ptr,
-            scope=lists.scope,
-            table_of=lists.table_of,
-            table_ptr=lists.table_ptr,
-            theta_t=lists.theta_t,
-            constant=folded.constant,
-            names=checked_names(names, lists.card),
-            weight=lists.weight,
-        )
+    def _folded(cls, lists: FactorLists, names: Names | None) -> FactorGraph:
+        return cls(**lists._asdict(), names=checked_names(names, lists.card))
 
     @classmethod
     def from_energies(
@@ -535,20 +522,21 @@ class FactorGraph:
         for variable, state in evidence.items():
             i, k = self.locate(variable, state)
             observed[i] = k
-        folded = fold(slice_tables(self._lists(), observed))
-        theta_v = self.theta_v + folded.theta_v
+        lists = fold(slice_tables(self._lists(), observed))
+        assert lists.theta_v is not None
+        theta_v = self.theta_v + lists.theta_v
         fixed = np.flatnonzero(observed >= 0)
         allowed = self.var_ptr[fixed] + observed[fixed]
         value = theta_v[allowed]
         theta_v[ranges(self.var_ptr[fixed], self.card[fixed])] = -np.inf
         theta_v[allowed] = value
-        constraints, constant = self.constraints, self.constant + folded.constant
+        constraints, constant = self.constraints, self.constant + lists.constant
         if constraints is not None:
             from mapmrf.constraints.statements import condition
 
             constraints, decided = condition(constraints, observed, self.card)
             constant += decided
-        smaller = self._folded(FoldedLists(folded.lists, theta_v, constant), self.names)
+        smaller = self._folded(lists._replace(theta_v=theta_v, constant=constant), self.names)
         return smaller if constraints is None else replace(smaller, constraints=constraints)
 
     def with_constraints(self, constraints: Iterable[Constraint]) -> FactorGraph:

@@ -14,9 +14,10 @@ from mapmrf.arrays import Bools, Ints, ranges, segment_max
 from mapmrf.engines.elimination.bucket_messages import (
     BucketMessages,
     RankedLabellings,
-    RepeatedPasses,
+    bytes_of_passes,
     fitting_tree,
     narrow_tree,
+    repeated_passes,
 )
 from mapmrf.engines.elimination.elimination import Functions
 from mapmrf.methods.auto import Auto
@@ -60,13 +61,11 @@ class SolveCalls:
         return solve(graph, self.method, time_limit=limit, seed=self.seed, threads=self.threads, initial=initial)
 
 
+@dataclass
 class Ranked:
-    """Labellings found so far, in descending order, and a bound on the value of all others."""
-
-    def __init__(self) -> None:
-        self.labels: list[Ints] = []
-        self.others = np.inf
-        self.stopped: Status | None = None
+    labels: list[Ints] = field(default_factory=list)  # in descending order of value
+    others: float = math.inf  # a bound on the value of all others
+    stopped: Status | None = None
 
 
 def memory_of(calls: SolveCalls) -> float:
@@ -97,22 +96,14 @@ def rank_by_elimination(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked
     messages = collected_messages(graph, calls)
     if messages is None:
         return rank_by_passes(graph, m, calls)
-    found = Ranked()
     if not messages.collected:
-        found.stopped = calls.stopped
-        return found
+        return Ranked(stopped=calls.stopped)
     if graph.constant == -np.inf:
-        found.others = -np.inf
-        return found
-    ranks = RankedLabellings(messages, m)
-    while len(ranks.found) < m and ranks.next_value > -np.inf:
-        found.stopped = calls.stopped
-        if found.stopped is not None and ranks.found:
-            break
-        ranks.advance()
-    found.labels = [ranks.labels(number) for number in range(len(ranks.found))]
-    found.others = ranks.next_value + graph.constant
-    return found
+        return Ranked(others=-math.inf)
+    look = messages.scores
+    return _found(
+        RankedLabellings(messages, m, lambda some: look(some) if calls.stopped is None else None), graph, calls
+    )
 
 
 def rank_by_passes(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked | None:
@@ -121,18 +112,18 @@ def rank_by_passes(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked | No
     if memory == 0 or graph.constant == -np.inf:
         return None
     tree = narrow_tree(problem, memory * int(graph.card.max(initial=1)), calls.seed)
-    if tree is None or RepeatedPasses.bytes_needed(tree) > memory:
+    if tree is None or bytes_of_passes(tree) > memory:
         return None
-    found = Ranked()
-    passes = RepeatedPasses(tree, Functions.of_model(problem, tree), m, lambda: calls.stopped is not None)
-    going = passes.start()
-    while going and len(passes.found) < m and passes.next_value > -np.inf:
-        going = passes.advance()
-    found.stopped = None if going else calls.stopped
-    found.labels = [passes.labels(number) for number in range(len(passes.found))]
-    if passes.started:
-        found.others = passes.next_value + graph.constant
-    return found
+    ranks = repeated_passes(tree, Functions.of_model(problem, tree), m, lambda: calls.stopped is not None)
+    return Ranked(stopped=calls.stopped) if ranks is None else _found(ranks, graph, calls)
+
+
+def _found(ranks: RankedLabellings, graph: FactorGraph, calls: SolveCalls) -> Ranked:
+    going = True
+    while going and len(ranks.found) < ranks.n_wanted and ranks.next_value > -np.inf:
+        going = ranks.advance()
+    labels = [ranks.labels(number) for number in range(len(ranks.found))]
+    return Ranked(labels, ranks.next_value + graph.constant, None if going else calls.stopped)
 
 
 # The m best labellings by Lawler's partition: without its best labelling, a part is divided into parts again.

@@ -213,7 +213,9 @@ class Tables:
         choice = np.full(size, 99, dtype=np.uint8)
         members = np.arange(len(self.scopes))
         inner = np.zeros((len(members) + 1, BLOCK), dtype=np.int32)
-        fns = FunctionTables(self.card, self.ptr, self.var, self.stride, self.at, half, self.theta, arena)
+        unused = np.zeros(0, dtype=np.int64)
+        places = self.ptr, self.var, self.stride, self.at
+        fns = FunctionTables(self.card, *places, half, self.theta, arena, unused, unused)
         scope = np.array(matched, dtype=np.int64)
         terms = FoldedSum(members, dims, n - 1, scope, shift, 0, len(self.theta), choice, 0)
         following = plain(fold)(mode, fns, terms, begin, most, inner)

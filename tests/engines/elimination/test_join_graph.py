@@ -75,8 +75,8 @@ def test_max_marginals_on_every_separator_are_those_of_numpy(card: tuple[int, ..
     n, random = len(card), np.random.default_rng(1)
     table = random.normal(size=card)
     table[random.random(card) < 0.2] = -np.inf
-    at = np.array([0, table.size])
-    clusters = JoinClusters(np.array(card), np.array([0, n]), np.arange(n), at, table.ravel().copy())
+    at, unused = np.array([0, table.size]), [np.zeros(0, dtype=np.int64)] * 4
+    clusters = JoinClusters(np.array(card), np.array([0, n]), np.arange(n), at, table.ravel().copy(), *unused)
     for inside in itertools.islice(itertools.product((False, True), repeat=n), 0, None, 1 if n < 8 else 2**n // 12 - 1):
         scope = np.flatnonzero(inside)
         wide = np.zeros(n, dtype=np.int64)

@@ -25,7 +25,7 @@ from mapmrf.engines.program.cutting_planes import (
     SpinPlanes,
     cycle_dual,
 )
-from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
+from mapmrf.engines.program.primal_dual import PrimalDual
 from mapmrf.engines.program.solvers import SolverOutcome
 from mapmrf.methods import cuts
 from mapmrf.model.problem import Problem
@@ -160,7 +160,7 @@ def test_the_bound_is_better_than_that_of_the_local_polytope() -> None:
     graph = triples(10, 30, 1)
     form = ProductForm.of(Problem.compile(graph))
     solver = PrimalDual(form)
-    for _ in solver.run(IterationLimits(3000, 3000, 0.0)):
+    for _ in solver.run(3000, 3000, 0.0):
         pass
     relaxed, optimum = mapmrf.solve(graph, "lp").bound, brute_force(graph)[0]
     assert relaxed is not None
@@ -243,7 +243,7 @@ def test_without_cuts_the_bound_becomes_that_of_the_local_polytope() -> None:
     graph = spins(8)
     form = ProductForm.of_pairs(Compact.build(Problem.compile(graph)))
     solver = PrimalDual(form)
-    for _ in solver.run(IterationLimits(3000, 3000, 0.0)):
+    for _ in solver.run(3000, 3000, 0.0):
         pass
     relaxed = mapmrf.solve(graph, "lp").bound
     assert relaxed is not None and relaxed - 1e-9 <= form.value(solver.bound) <= relaxed + 1e-3 * abs(relaxed)
@@ -358,12 +358,13 @@ def bound_of(problem: Problem, dual: CycleDual) -> float:
     graph = problem.graph
     cut = np.zeros(problem.n_factors)
     offset = 0.0
-    for c, weight in enumerate(dual.weight):
-        places = range(dual.ptr[c], dual.ptr[c + 1])
-        offset += weight * (sum(int(dual.odd[p]) for p in places) - 1)
+    lam_e, ptr, pair, odd, weights = dual
+    for c, weight in enumerate(weights):
+        places = range(ptr[c], ptr[c + 1])
+        offset += weight * (sum(int(odd[p]) for p in places) - 1)
         for p in places:
-            cut[dual.pair[p]] += -weight if dual.odd[p] else weight
-    lam = dual.lam_e.reshape(-1, 2, 2)
+            cut[pair[p]] += -weight if odd[p] else weight
+    lam = lam_e.reshape(-1, 2, 2)
     belief = graph.theta_v.reshape(-1, 2).copy()
     total = graph.constant + offset
     for a in range(problem.n_factors):
@@ -386,7 +387,7 @@ def test_without_rounds_the_point_proves_the_relaxation(seed: int, monkeypatch: 
     assert planes.relaxation.wait(60.0)
     planes.read()
     planes.relaxation.close(1.0)
-    assert dual is not None and len(dual.weight) == 0
+    assert dual is not None and len(dual[-1]) == 0
     # The program begins without the rows that are not tight for the sign of a coupling, so it is no better.
     assert bound_of(problem, dual) <= planes.bound + 1e-9
 

@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapmrf.arrays import offsets
 from mapmrf.engines.program.odd_cycle_separation import (
-    ClosedWalk,
     OddCycles,
-    PairAdjacency,
-    SeparationLimits,
-    ShortestPaths,
+    OddCycleSeparation,
+    SeparationEffort,
     odd_cycles,
     round_by_tree,
     sources_of,
@@ -33,22 +30,12 @@ def separate(
     n: int, pairs: np.ndarray, cut: np.ndarray, violation: float = 1e-6, hop: float = 1e-9, work: int = 2**40
 ) -> tuple[list[Cycle], np.ndarray, int]:
     """Run the kernel from all variables; the cycles (variables, pairs, in F), their violations, and the calls made."""
-    m = len(pairs)
-    ends = np.concatenate([pairs[:, 0], pairs[:, 1]])
-    order = np.argsort(ends, kind="stable")
-    ptr = offsets(np.bincount(ends, minlength=n))
-    nbr = np.concatenate([pairs[:, 1], pairs[:, 0]])[order]
-    edge_of = np.concatenate([np.arange(m), np.arange(m)])[order]
-    graph = PairAdjacency(ptr, nbr, edge_of)
-    paths = ShortestPaths(
-        np.zeros(2 * n), ints(2 * n, -1), ints(2 * n), ints(2 * n), np.zeros(4 * m + 1), ints(4 * m + 1)
-    )
-    walk = ClosedWalk(ints(4 * n + 1), ints(4 * n + 1), ints(4 * n + 1), place_of=ints(n, -1))
+    separation = OddCycleSeparation(n, pairs[:, 0], pairs[:, 1])
+    graph, walk, effort = separation._graph, separation._walk, SeparationEffort(violation, hop)
     found = OddCycles(ints(n + 1), *np.zeros((3, n * n), dtype=np.int32), np.zeros(n))
-    limits = SeparationLimits(work, violation, hop, 2**40)
     turn = n_found = calls = 0
     while turn < n:
-        turn, n_found = odd_cycles(turn, n_found, limits, np.arange(n), cut, graph, paths, walk, found)
+        turn, n_found = odd_cycles(turn, n_found, work, effort, np.arange(n), cut, graph, walk, found)
         calls += 1
     assert np.all(walk.place_of == -1)
     ends = found.ptr[: n_found + 1].tolist()

@@ -35,7 +35,7 @@ from mapmrf.engines.spins.search import (
     turn_vectors,
 )
 from mapmrf.engines.spins.tree import PlainBound, SpinNode, SpinTree
-from mapmrf.engines.spins.triangles import Triangles, TriangleSet, most_violated, set_slack
+from mapmrf.engines.spins.triangles import TriangleSet, most_violated, set_slack
 from mapmrf.kernels.random_numbers import seeded
 from mapmrf.model.problem import Problem
 from strategies import all_values
@@ -232,21 +232,21 @@ def test_factors_in_steps_are_those_at_once() -> None:
 # -- triangle inequalities --------------------------------------------------------------------------------------------
 
 
-def all_triangles(n: int) -> Triangles:
+def all_triangles(n: int) -> tuple[np.ndarray, np.ndarray]:
     rows = [(*corners, kind) for corners in itertools.combinations(range(n), 3) for kind in range(4)]
     table = np.array(rows, dtype=np.int64)
-    return Triangles(table[:, :3].copy(), table[:, 3].copy())
+    return table[:, :3].copy(), table[:, 3].copy()
 
 
-def slack_at(some: Triangles, gram: np.ndarray) -> np.ndarray:
-    slack = np.zeros(len(some.kind))
-    set_slack(some, gram, slack)
+def slack_at(corners: np.ndarray, kind: np.ndarray, gram: np.ndarray) -> np.ndarray:
+    slack = np.zeros(len(kind))
+    set_slack(corners, kind, gram, slack)
     return slack
 
 
 def test_inequalities_hold_for_spins_and_some_are_tight() -> None:
     for spin in itertools.product([-1.0, 1.0], repeat=3):
-        slack = slack_at(all_triangles(3), np.outer(spin, spin))
+        slack = slack_at(*all_triangles(3), np.outer(spin, spin))
         assert sorted(slack) == [0.0, 0.0, 0.0, 4.0]
 
 
@@ -257,10 +257,10 @@ def test_the_most_violated_are_found(most: int, step: int, monkeypatch: pytest.M
     vectors = random_vectors(12, 5)[:, :3].copy()
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     gram = vectors @ vectors.T
-    every = slack_at(all_triangles(12), gram)
+    every = slack_at(*all_triangles(12), gram)
     wanted = np.sort(every[every < -0.02])[:most]
     found = finish(most_violated(gram, most))
-    assert np.sort(slack_at(found, gram)) == pytest.approx(wanted)
+    assert np.sort(slack_at(*found, gram)) == pytest.approx(wanted)
 
 
 @given(i=st.integers(0, 5), j=st.integers(0, 5), sign=st.sampled_from([-1.0, 1.0]), seed=st.integers(0, 10**6))
@@ -268,7 +268,7 @@ def test_merged_inequalities_are_those_of_merged_spins(i: int, j: int, sign: flo
     if i == j:
         return
     random = np.random.default_rng(seed)
-    cuts = TriangleSet(all_triangles(6), random.random(80))
+    cuts = TriangleSet(*all_triangles(6), random.random(80))
     gram = symmetric(5, seed)
     np.fill_diagonal(gram, 1.0)
     of = np.arange(6)
@@ -278,9 +278,10 @@ def test_merged_inequalities_are_those_of_merged_spins(i: int, j: int, sign: flo
     signs[j] = sign
     merged = cuts.merged(i, j, sign, 6)
     whole = gram[np.ix_(of, of)] * np.outer(signs, signs)
-    both = (cuts.triangles.corners == i).any(axis=1) & (cuts.triangles.corners == j).any(axis=1)
-    expected = (cuts.multiplier * slack_at(cuts.triangles, whole))[~both].sum()
-    assert (merged.multiplier * slack_at(merged.triangles, gram)).sum() == pytest.approx(expected)
+    both = (cuts.corners == i).any(axis=1) & (cuts.corners == j).any(axis=1)
+    expected = (cuts.multiplier * slack_at(cuts.corners, cuts.kind, whole))[~both].sum()
+    found = (merged.multiplier * slack_at(merged.corners, merged.kind, gram)).sum()
+    assert found == pytest.approx(expected)
 
 
 # -- relaxations ------------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets
+from mapmrf.arrays import Bools, Floats, Ints, blank, offsets
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.elimination.elimination import Buckets, BucketTree, FunctionTables, label_type, row_major
-from mapmrf.engines.elimination.mini_buckets import MiniBuckets, best_state
+from mapmrf.engines.elimination.elimination import BucketTree, FunctionTables, best_state, label_type, row_major
+from mapmrf.engines.elimination.mini_buckets import MiniBuckets
 
 
 class AndOrSearch:
@@ -26,7 +26,8 @@ class AndOrSearch:
         self._space = _search_space(buckets)
         self._state = _search_state(self._space)
         self._cache = _search_cache(self.tree, self._space, cache_bytes)
-        self._cursor = SearchCursor(node=self.n, action=ENTER, n_expanded=0, n_hits=0)
+        self._cursor = blank(SearchCursor)
+        self._cursor.node = self.n
         finite = buckets.given.theta[np.isfinite(buckets.given.theta)]
         # Bounds that exceed the best value by less than this share of the potentials' scale count as equal to it
         self._tol = 2e-15 * float(np.abs(finite).max(initial=0.0))
@@ -38,21 +39,21 @@ class AndOrSearch:
 
     @property
     def n_expanded(self) -> int:
-        return self._cursor.n_expanded
+        return int(self._cursor.n_expanded)
 
     @property
     def n_hits(self) -> int:
         """Number of subproblems taken from the cache."""
-        return self._cursor.n_hits
+        return int(self._cursor.n_hits)
 
     @property
     def finished(self) -> bool:
         """Whether nothing better than the best labelling, found or known, is left."""
-        return self._cursor.action == FINISHED
+        return bool(self._cursor.action == FINISHED)
 
     def require(self, value: float) -> None:
         """Raise what labellings must exceed, for all open nodes from the top down."""
-        state, parent, path = self._state, self._space.tree.parent, [self._cursor.node]
+        state, parent, path = self._state, self._space.parent, [int(self._cursor.node)]
         if value > state.need[self.n]:
             state.need[self.n] = value
             while path[-1] < self.n:
@@ -62,11 +63,11 @@ class AndOrSearch:
 
     def advance(self, look_ups: int, max_expanded: int) -> None:
         """Search for about this many look-ups, expanding no more than `max_expanded` AND nodes in total."""
-        self._cursor = search(self._cursor, look_ups, max_expanded, self._tol, self._space, self._state, self._cache)
+        search(self._cursor, look_ups, max_expanded, self._tol, self._space, self._state, self._cache)
 
     def upper_bound(self) -> float:
         """Upper bound on all labellings at this point of the search, with a margin for skipped round-off."""
-        return open_bound(self._cursor, self._space.tree, self._state) + self.n * self._tol
+        return open_bound(self._cursor, self._space, self._state) + self.n * self._tol
 
     def best_labels(self) -> Ints | None:
         """Return the best labelling found, by position, or None if none was better than the known one."""
@@ -78,7 +79,7 @@ class AndOrSearch:
     def current_labels(self) -> Ints:
         """Return the partial labelling of the search, completed greedily: a labelling by position."""
         labels, fixed = np.zeros(self.n, dtype=np.int64), np.zeros(self.n, dtype=bool)
-        current_labels(self._cursor, self._space.tree, self._state, labels, fixed)
+        current_labels(self._cursor, self._space, self._state, labels, fixed)
         self.buckets.complete(labels, fixed)
         return labels
 
@@ -95,31 +96,27 @@ def _search_space(buckets: MiniBuckets) -> SearchSpace:
     exact = np.append(splits_before[tree.end] == splits_before[:-1], False)  # no bucket of the subtree is split
     source = n - 1 - np.repeat(np.arange(n), np.diff(partition.mini_ptr))
     target = partition.bucket_of[buckets.given.n :]
-    member = np.concatenate([buckets.buckets.member, buckets.given.n + np.flatnonzero(target < 0)])
-    return SearchSpace(
-        tree=SearchTree(np.append(tree.card, 1), parent, end, child_ptr, child, exact),
-        fns=buckets.tables,
-        buckets=Buckets(np.append(buckets.buckets.ptr, len(member)), member),
-        paths=message_paths(parent, source, np.where(target >= 0, target, n)),
-    )
+    member = np.concatenate([buckets.tables.member, buckets.given.n + np.flatnonzero(target < 0)])
+    fns = buckets.tables._replace(bucket_ptr=np.append(buckets.tables.bucket_ptr, len(member)), member=member)
+    paths = message_paths(parent, source, np.where(target >= 0, target, n))
+    return SearchSpace(np.append(tree.card, 1), parent, end, child_ptr, child, exact, fns, *paths)
 
 
 def _search_state(space: SearchSpace) -> SearchState:
-    tree = space.tree
-    n = len(tree.card)
-    value_ptr = offsets(tree.card).astype(np.int64)
+    n = len(space.card)
+    value_ptr = offsets(space.card).astype(np.int64)
     n_values = int(value_ptr[-1])
-    sizes = np.where(tree.exact, 0, tree.end - np.append(np.arange(n - 1), 0))
+    sizes = np.where(space.exact, 0, space.end - np.append(np.arange(n - 1), 0))
     best_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     label, tried, at_child = np.zeros((3, n), dtype=np.int64)
     (need, found), (sum_now, bound, beyond) = np.full((2, n), -math.inf), np.zeros((3, n))
     (value, own), ranked = np.zeros((2, n_values)), np.zeros(n_values, dtype=np.int64)
     return SearchState(
         label, tried, at_child, need, found, sum_now, bound, beyond, value_ptr, value, own, ranked,
-        message_value=np.zeros(len(space.paths.through)),
+        message_value=np.zeros(len(space.through)),
         place_of=np.zeros(len(space.fns.at), dtype=np.int64),
         best_at=best_at,
-        best=np.zeros(int(best_at[-1]), dtype=label_type(tree.card)),
+        best=np.zeros(int(best_at[-1]), dtype=label_type(space.card)),
     )  # fmt: skip
 
 
@@ -133,7 +130,7 @@ def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> S
     lengths, above = np.diff(tree.context_ptr), np.maximum(tree.parent, 0)
     # a subproblem can recur if its context lacks an ancestor that its parent depends on
     recurs = (tree.parent >= 0) & (lengths < lengths[above] + 1) & tree.known & tree.known[above]
-    slots = np.where(recurs & ~space.tree.exact[:n], n_contexts, 0)
+    slots = np.where(recurs & ~space.exact[:n], n_contexts, 0)
     cap = 2**40
     while cap > 0 and float((np.minimum(slots, cap) * bytes_each).sum()) > cache_bytes:
         cap //= 2
@@ -164,28 +161,19 @@ EMPTY, EXACT, CEILING = 0, 1, 2
 """Contents of a cache slot: nothing, an optimum with its labels, or an upper bound from a failed search."""
 
 
-class SearchTree(NamedTuple):
+class SearchSpace(NamedTuple):
+    """The fixed data of a search: the tree, its functions and messages, and the paths of messages."""
+
     card: Ints  # (n + 1,): states of every node
     parent: Ints  # (n + 1,)
     end: Ints  # (n + 1,): end of the subtree's range of every node
     child_ptr: Ints
     child: Ints  # the children of every node, in the order in which they are searched
     exact: Bools  # (n + 1,): whether the messages of the whole subtree are exact, so that it need not be searched
-
-
-class MessagePaths(NamedTuple):
+    fns: FunctionTables
     through: Ints  # the child of its target that a message comes through
     pass_ptr: Ints
     passing: Ints  # the messages that pass a node: from its subtree to above its parent
-
-
-class SearchSpace(NamedTuple):
-    """The fixed data of a search: the tree, functions and messages, buckets, and paths of messages."""
-
-    tree: SearchTree
-    fns: FunctionTables
-    buckets: Buckets
-    paths: MessagePaths
 
 
 class SearchState(NamedTuple):
@@ -222,17 +210,16 @@ class SearchCache(NamedTuple):
     labels: Ints  # the labels of solved subproblems, those of a node's first slot from ``labels[labels_at[a]]`` on
 
 
-class SearchCursor(NamedTuple):
-    """Progress of a search: the node, its next action, AND nodes expanded, subproblems found in the cache."""
-
+class SearchCursor:
     node: int
-    action: int
-    n_expanded: int
-    n_hits: int
+    action: int  # the next one at the node
+    n_expanded: int  # AND nodes expanded
+    n_hits: int  # subproblems found in the cache
 
 
 @compiled
-def message_paths(parent: Ints, source: Ints, target: Ints) -> MessagePaths:
+def message_paths(parent: Ints, source: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return `through`, `pass_ptr` and `passing` of a search space."""
     n = len(parent)
     through = np.empty(len(source), np.int64)
     ptr = np.zeros(n + 1, np.int64)
@@ -252,7 +239,7 @@ def message_paths(parent: Ints, source: Ints, target: Ints) -> MessagePaths:
             passing[fill[u]] = m
             fill[u] += 1
             u = parent[u]
-    return MessagePaths(through, ptr, passing)
+    return through, ptr, passing
 
 
 @inlined
@@ -261,24 +248,23 @@ def evaluate(a: int, space: SearchSpace, state: SearchState) -> int:
 
     A bound is the sum of its functions, its messages and those that pass its children.
     """
-    tree, fns, buckets, paths = space.tree, space.fns, space.buckets, space.paths
-    value, own, ranked = state.value, state.own, state.ranked
-    at_v, n_k = state.value_ptr[a], tree.card[a]
+    fns, value, own, ranked = space.fns, state.value, state.own, state.ranked
+    at_v, n_k = state.value_ptr[a], space.card[a]
     constant = 0.0
     work = n_k
-    for c in range(tree.child_ptr[a], tree.child_ptr[a + 1]):
-        d = tree.child[c]
+    for c in range(space.child_ptr[a], space.child_ptr[a + 1]):
+        d = space.child[c]
         total = 0.0
-        work += 1 + paths.pass_ptr[d + 1] - paths.pass_ptr[d]
-        for j in range(paths.pass_ptr[d], paths.pass_ptr[d + 1]):
-            total += state.message_value[paths.passing[j]]
+        work += 1 + space.pass_ptr[d + 1] - space.pass_ptr[d]
+        for j in range(space.pass_ptr[d], space.pass_ptr[d + 1]):
+            total += state.message_value[space.passing[j]]
         state.beyond[d] = total
         constant += total
     for k in range(n_k):
         own[at_v + k] = 0.0
         value[at_v + k] = constant
-    for b in range(buckets.ptr[a], buckets.ptr[a + 1]):
-        f = buckets.member[b]
+    for b in range(fns.bucket_ptr[a], fns.bucket_ptr[a + 1]):
+        f = fns.member[b]
         last = fns.ptr[f + 1] - 1
         at = fns.at[f]
         for d in range(fns.ptr[f], last):
@@ -305,13 +291,13 @@ def evaluate(a: int, space: SearchSpace, state: SearchState) -> int:
 @inlined
 def assign(a: int, k: int, space: SearchSpace, state: SearchState) -> None:
     """Give position `a` the label `k`: bounds of its children's subproblems, and of all of it."""
-    tree, fns, buckets, through = space.tree, space.fns, space.buckets, space.paths.through
+    fns, child_ptr, child, through = space.fns, space.child_ptr, space.child, space.through
     bound, message_value = state.bound, state.message_value
     state.label[a] = k
-    for c in range(tree.child_ptr[a], tree.child_ptr[a + 1]):
-        bound[tree.child[c]] = state.beyond[tree.child[c]]
-    for b in range(buckets.ptr[a], buckets.ptr[a + 1]):
-        f = buckets.member[b]
+    for c in range(child_ptr[a], child_ptr[a + 1]):
+        bound[child[c]] = state.beyond[child[c]]
+    for b in range(fns.bucket_ptr[a], fns.bucket_ptr[a + 1]):
+        f = fns.member[b]
         m = f - fns.n_given
         if m >= 0:
             last = fns.ptr[f + 1] - 1
@@ -319,10 +305,10 @@ def assign(a: int, k: int, space: SearchSpace, state: SearchState) -> None:
             message_value[m] = fns.arena[state.place_of[f] + k * stride]
             bound[through[m]] += message_value[m]
     total = state.own[state.value_ptr[a] + k]
-    for c in range(tree.child_ptr[a], tree.child_ptr[a + 1]):
-        total += bound[tree.child[c]]
+    for c in range(child_ptr[a], child_ptr[a + 1]):
+        total += bound[child[c]]
     state.sum_now[a] = total
-    state.at_child[a] = tree.child_ptr[a]
+    state.at_child[a] = child_ptr[a]
 
 
 @inlined
@@ -367,20 +353,20 @@ def remember(a: int, end: Ints, tol: float, state: SearchState, cache: SearchCac
 @bare
 def keep_labels(a: int, space: SearchSpace, state: SearchState) -> None:
     """Keep the labels of the subtree of `a`: its own, the best of its children, and what exact messages say."""
-    tree, label, best = space.tree, state.label, state.best
+    label, best = state.label, state.best
     first, at = 0, state.best_at[a]
-    if a < len(tree.card) - 1:
+    if a < len(space.card) - 1:
         best[at] = label[a]
         first = a
-    for c in range(tree.child_ptr[a], tree.child_ptr[a + 1]):
-        d = tree.child[c]
+    for c in range(space.child_ptr[a], space.child_ptr[a + 1]):
+        d = space.child[c]
         to = at + d - first
-        if tree.exact[d]:
-            for p in range(d, tree.end[d]):
-                label[p] = best_state(p, space.fns, space.buckets, label)
+        if space.exact[d]:
+            for p in range(d, space.end[d]):
+                label[p] = best_state(p, space.fns, label)
                 best[to + p - d] = label[p]
         else:
-            for j in range(tree.end[d] - d):
+            for j in range(space.end[d] - d):
                 best[to + j] = best[state.best_at[d] + j]
 
 
@@ -397,13 +383,12 @@ def next_label_bound(a: int, card: Ints, state: SearchState) -> float:
 def search(
     cursor: SearchCursor, budget: int, max_expanded: int, tol: float, space: SearchSpace, state: SearchState,
     cache: SearchCache,
-) -> SearchCursor:  # fmt: skip
+) -> None:  # fmt: skip
     """Search until the end, until `max_expanded` AND nodes are expanded, or until a `budget` of look-ups is spent.
 
     A label is skipped when its bound exceeds the larger of need and found by no more than `tol`.
     """
-    tree, buckets = space.tree, space.buckets
-    card, end, child_ptr, child = tree.card, tree.end, tree.child_ptr, tree.child
+    card, end, child_ptr, child, bucket_ptr = space.card, space.end, space.child_ptr, space.child, space.fns.bucket_ptr
     tried, at_child, need, found, sum_now = state.tried, state.at_child, state.need, state.found, state.sum_now
     n = len(card) - 1
     a, action, n_expanded, n_hits = cursor.node, cursor.action, cursor.n_expanded, cursor.n_hits
@@ -431,10 +416,10 @@ def search(
             n_expanded += 1
             assign(a, state.ranked[state.value_ptr[a] + tried[a]], space, state)
             tried[a] += 1
-            budget -= 1 + buckets.ptr[a + 1] - buckets.ptr[a] + child_ptr[a + 1] - child_ptr[a]
+            budget -= 1 + bucket_ptr[a + 1] - bucket_ptr[a] + child_ptr[a + 1] - child_ptr[a]
             action = NEXT_CHILD
         elif action == NEXT_CHILD:
-            while at_child[a] < child_ptr[a + 1] and tree.exact[child[at_child[a]]]:
+            while at_child[a] < child_ptr[a + 1] and space.exact[child[at_child[a]]]:
                 at_child[a] += 1
             if sum_now[a] <= max(need[a], found[a]) + tol:
                 action = NEXT_VALUE
@@ -452,21 +437,21 @@ def search(
             action = FINISHED
         else:
             d = a
-            a = tree.parent[d]
+            a = space.parent[d]
             action = NEXT_VALUE
             if found[d] > need[d]:
                 sum_now[a] += found[d] - state.bound[d]
                 at_child[a] += 1
                 action = NEXT_CHILD
-    return SearchCursor(a, action, n_expanded, n_hits)
+    cursor.node, cursor.action, cursor.n_expanded, cursor.n_hits = a, action, n_expanded, n_hits
 
 
 @compiled
-def open_bound(cursor: SearchCursor, tree: SearchTree, state: SearchState) -> float:
+def open_bound(cursor: SearchCursor, space: SearchSpace, state: SearchState) -> float:
     """Upper bound on the whole problem at this point of the search: what is found, what was skipped, what is open."""
     found, need, sum_now = state.found, state.need, state.sum_now
     a, action = cursor.node, cursor.action
-    n = len(tree.card) - 1
+    n = len(space.card) - 1
     if action == ENTER:
         top = state.bound[a] if a < n else np.inf
     else:
@@ -474,30 +459,30 @@ def open_bound(cursor: SearchCursor, tree: SearchTree, state: SearchState) -> fl
         if action == NEXT_CHILD:
             top = max(top, sum_now[a])
         if action != LEAVE and action != FINISHED:
-            top = max(top, next_label_bound(a, tree.card, state))
+            top = max(top, next_label_bound(a, space.card, state))
     while a < n:
-        d, a = a, tree.parent[a]
+        d, a = a, space.parent[a]
         top = max(found[a], need[a], sum_now[a] - state.bound[d] + top)
-        top = max(top, next_label_bound(a, tree.card, state))
+        top = max(top, next_label_bound(a, space.card, state))
     return float(top)
 
 
 @compiled
-def current_labels(cursor: SearchCursor, tree: SearchTree, state: SearchState, labels: Ints, fixed: Bools) -> None:
+def current_labels(cursor: SearchCursor, space: SearchSpace, state: SearchState, labels: Ints, fixed: Bools) -> None:
     """Labels that the search has set: those of the path and of the subproblems solved beside it."""
-    n = len(tree.card) - 1
+    n = len(space.card) - 1
     a = cursor.node
     inside = cursor.action == NEXT_CHILD
     while True:
         if inside:
             if a < n:
                 labels[a], fixed[a] = state.label[a], True
-            for c in range(tree.child_ptr[a], state.at_child[a]):
-                d = tree.child[c]
-                if not tree.exact[d]:
-                    for p in range(d, tree.end[d]):
+            for c in range(space.child_ptr[a], state.at_child[a]):
+                d = space.child[c]
+                if not space.exact[d]:
+                    for p in range(d, space.end[d]):
                         labels[p], fixed[p] = state.best[state.best_at[d] + p - d], True
         if a == n:
             break
-        a = tree.parent[a]
+        a = space.parent[a]
         inside = True

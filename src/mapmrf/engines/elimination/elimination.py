@@ -22,23 +22,13 @@ class Elimination:
 
     def __init__(self, tree: BucketTree, given: Functions) -> None:
         n = tree.n
-        self.tree, self.given = tree, given
-        lengths = np.diff(tree.context_ptr)
+        self.tree = tree
         stride, sizes = row_major(tree.card, tree.context_ptr, tree.context)
-        self._tables = FunctionTables(
-            card=tree.card,
-            ptr=np.concatenate([given.ptr, given.ptr[-1] + np.cumsum(lengths)]).astype(np.int64),
-            var=np.concatenate([given.var, tree.context]),
-            stride=np.concatenate([given.stride, stride]),
-            at=np.concatenate([given.at, np.zeros(n, dtype=np.int64)]),
-            n_given=given.n,
-            theta=given.theta,
-            arena=np.empty(int(tree.peak) + 1),
-        )
-        self._buckets = gathered(np.concatenate([given.bucket, tree.parent]), n)
-        at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self._choices = Choices(at, np.zeros(int(at[-1]), dtype=label_type(tree.card)))
-        self._inner = np.empty((2 + int(np.diff(self._buckets.ptr).max(initial=0)), BLOCK), dtype=np.int32)
+        messages = np.diff(tree.context_ptr), tree.context, stride, np.zeros(n, dtype=np.int64)
+        self._tables = function_tables(tree.card, given, *messages, tree.parent, np.empty(int(tree.peak) + 1))
+        self._choice_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._choice = np.zeros(int(self._choice_at[-1]), dtype=label_type(tree.card))
+        self._inner = np.empty((2 + int(np.diff(self._tables.bucket_ptr).max(initial=0)), BLOCK), dtype=np.int32)
         self._position, self._block, self._height = n - 1, 0, 0  # the bucket to continue with; see `eliminate`
         self.value = 0.0  # sum of the roots that are eliminated
 
@@ -59,7 +49,7 @@ class Elimination:
         """Do about this many additions of table entries, at least a block, until `max_done` buckets are eliminated."""
         self._position, self._block, self._height, more = eliminate(
             self._position, self._block, self._height, additions, max(0, self.tree.n - max_done), self._tables,
-            self._buckets, self._choices, self._inner,
+            self._choice_at, self._choice, self._inner,
         )  # fmt: skip
         self.value += more
 
@@ -70,18 +60,32 @@ class Elimination:
 
     def complete(self, begin: int, end: int, labels: Ints) -> None:
         """Set the labels (n,) of positions `begin` to `end` to the best given those before, once finished."""
-        substitute(begin, end, self._tables, self._choices, labels)
+        substitute(begin, end, self._tables, self._choice_at, self._choice, labels)
 
-    def score(self, labels: Ints, at: int, out: Floats) -> None:
-        """Write the next bucket's scores for labellings, (n_labellings, n), to the columns of `out` from `at` on."""
-        score_labellings(self._position, at, self._tables, self._buckets, labels, out)
+    def score(self, labels: Ints, at: Ints, out: Floats) -> None:
+        """Write the next bucket's scores for labellings, (n_labellings, n), to `out`; its columns are at ``at[p]``."""
+        score_labellings(self._position, self._position + 1, self._tables, labels, at, out)
 
 
-def gathered(bucket_of: Ints, n: int) -> Buckets:
-    """Group functions by bucket, ascending, from the bucket of every function (-1: none)."""
+def function_tables(
+    card: Ints, given: Functions, lengths: Ints, var: Ints, stride: Ints, at: Ints, bucket: Ints, arena: Floats
+) -> FunctionTables:
+    """Append messages to the given functions: the lengths of their scopes, these, and their buckets (-1: none)."""
+    bucket_of = np.concatenate([given.bucket, bucket])
     member = np.flatnonzero(bucket_of >= 0)
     member = member[np.argsort(bucket_of[member], kind="stable")]
-    return Buckets(offsets(np.bincount(bucket_of[member], minlength=n)).astype(np.int64), member)
+    return FunctionTables(
+        card=card,
+        ptr=np.concatenate([given.ptr, given.ptr[-1] + np.cumsum(lengths)]).astype(np.int64),
+        var=np.concatenate([given.var, var]).astype(np.int64),
+        stride=np.concatenate([given.stride, stride]).astype(np.int64),
+        at=np.concatenate([given.at, at]).astype(np.int64),
+        n_given=given.n,
+        theta=given.theta,
+        arena=arena,
+        bucket_ptr=offsets(np.bincount(bucket_of[member], minlength=len(card))).astype(np.int64),
+        member=member,
+    )
 
 
 def label_type(card: Ints) -> np.dtype[np.unsignedinteger]:
@@ -109,20 +113,8 @@ class FunctionTables(NamedTuple):
     n_given: int
     theta: Floats  # the tables of given functions
     arena: Floats  # the tables of messages
-
-
-class Buckets(NamedTuple):
-    """The functions of every bucket: those of position `p` are ``member[ptr[p]:ptr[p + 1]]``."""
-
-    ptr: Ints
-    member: Ints
-
-
-class Choices(NamedTuple):
-    """The best state for every entry of every message: those of position `p` start at ``state[at[p]]``."""
-
-    at: Ints
-    state: Ints
+    bucket_ptr: Ints
+    member: Ints  # the functions in the bucket of position `p` are ``member[bucket_ptr[p]:bucket_ptr[p + 1]]``
 
 
 class FoldedSum(NamedTuple):
@@ -299,27 +291,37 @@ def fold(mode: int, fns: FunctionTables, terms: FoldedSum, begin: int, max_block
 
 @compiled
 def eliminate(
-    p: int, block: int, top: int, budget: int, until: int, fns: FunctionTables, buckets: Buckets, choices: Choices,
-    inner: Ints,
+    p: int, block: int, top: int, budget: int, until: int, fns: FunctionTables, choice_at: Ints | None,
+    choice: Ints | None, inner: Ints,
 ) -> tuple[int, int, int, float]:  # fmt: skip
     """Eliminate buckets, the last position first, down to `until`, or until some `budget` of additions is spent.
 
-    The message of position `p` is the function ``n_given + p``; the messages yet to be used are a stack in the arena.
-    Starts with a block of a position's message and the height of the stack; returns the next ones, and the sum of the
-    roots that were eliminated.
+    The message of position `p` is the function ``n_given + p``. Starts with a block of it; returns the next position
+    and block. With choices, the best states of position `p` are written from ``choice_at[p]`` on, and the messages yet
+    to be used are a stack in the arena: its height follows, and the sum of the roots that were eliminated. Without
+    choices, every message is kept at its own place.
     """
     card, no_scope, no_table, total = fns.card, np.zeros(0, np.int64), np.zeros(1), 0.0
+    no_choice = np.zeros(1, np.uint8)
     while p >= until and budget > 0:
-        mine = buckets.member[buckets.ptr[p] : buckets.ptr[p + 1]]
+        mine = fns.member[fns.bucket_ptr[p] : fns.bucket_ptr[p + 1]]
         message = fns.n_given + p
         dims = fns.var[fns.ptr[message] : fns.ptr[message + 1]]
         cost = BLOCK * card[p] * len(mine)
         n_blocks = 1 + budget // cost
-        terms = FoldedSum(mine, dims, p, no_scope, no_table, NOWHERE, top, choices.state, choices.at[p])
-        block = fold(WITH_CHOICE, fns, terms, block, n_blocks, inner)
-        size = choices.at[p + 1] - choices.at[p]
+        if choice is None or choice_at is None:
+            terms = FoldedSum(mine, dims, p, no_scope, no_table, NOWHERE, fns.at[message], no_choice, NOWHERE)
+            block = fold(PLAIN, fns, terms, block, n_blocks, inner)
+            size = fns.at[message + 1] - fns.at[message]
+        else:
+            terms = FoldedSum(mine, dims, p, no_scope, no_table, NOWHERE, top, choice, choice_at[p])
+            block = fold(WITH_CHOICE, fns, terms, block, n_blocks, inner)
+            size = choice_at[p + 1] - choice_at[p]
         budget -= min(n_blocks * cost, size * card[p] * len(mine) + 100)
         if block >= 0:
+            continue
+        if choice is None:
+            p, block = p - 1, 0
             continue
         if len(dims) == 0:
             total += fns.arena[top]
@@ -338,12 +340,12 @@ def eliminate(
 
 
 @inlined
-def score_bucket(p: int, fns: FunctionTables, buckets: Buckets, labels: Ints, score: Floats) -> None:
+def score_bucket(p: int, fns: FunctionTables, labels: Ints, score: Floats) -> None:
     """The sum of the functions of a bucket for every state of its variable, the others as labelled."""
     for k in range(fns.card[p]):
         score[k] = 0.0
-    for m in range(buckets.ptr[p], buckets.ptr[p + 1]):
-        f = buckets.member[m]
+    for m in range(fns.bucket_ptr[p], fns.bucket_ptr[p + 1]):
+        f = fns.member[m]
         at, step = fns.at[f], 0
         for d in range(fns.ptr[f], fns.ptr[f + 1]):
             if fns.var[d] == p:
@@ -359,19 +361,47 @@ def score_bucket(p: int, fns: FunctionTables, buckets: Buckets, labels: Ints, sc
 
 
 @compiled
-def score_labellings(p: int, at: int, fns: FunctionTables, buckets: Buckets, labels: Ints, score: Floats) -> None:
-    """The scores of a bucket for several labellings (n_labellings, n), into their columns from `at` on."""
+def score_labellings(begin: int, end: int, fns: FunctionTables, labels: Ints, at: Ints, score: Floats) -> None:
+    """The scores of some buckets for several labellings (n_labellings, n), into their columns from ``at[p]`` on."""
     for row in range(len(labels)):
-        score_bucket(p, fns, buckets, labels[row], score[row, at : at + fns.card[p]])
+        for p in range(begin, end):
+            score_bucket(p, fns, labels[row], score[row, at[p] : at[p + 1]])
+
+
+@inlined
+def best_state(p: int, fns: FunctionTables, labels: Ints) -> int:
+    """The state of position `p` with the largest sum of its bucket, given the labels before it; `labels[p]` changes."""
+    ptr, var, stride, at_f = fns.ptr, fns.var, fns.stride, fns.at
+    best, best_value = 0, -np.inf
+    for k in range(fns.card[p]):
+        labels[p] = k
+        value = 0.0
+        for m in range(fns.bucket_ptr[p], fns.bucket_ptr[p + 1]):
+            f = fns.member[m]
+            at = at_f[f]
+            for d in range(ptr[f], ptr[f + 1]):
+                at += stride[d] * labels[var[d]]
+            value += fns.theta[at] if f < fns.n_given else fns.arena[at]
+        if value > best_value:
+            best, best_value = k, value
+    return best
 
 
 @compiled
-def substitute(begin: int, end: int, fns: FunctionTables, choices: Choices, out: Ints) -> None:
+def complete(begin: int, end: int, fns: FunctionTables, fixed: Bools | None, labels: Ints) -> None:
+    """Give every position, except those that are fixed, its best state, given those before it."""
     for p in range(begin, end):
-        at = choices.at[p]
+        if fixed is None or not fixed[p]:
+            labels[p] = best_state(p, fns, labels)
+
+
+@compiled
+def substitute(begin: int, end: int, fns: FunctionTables, choice_at: Ints, choice: Ints, out: Ints) -> None:
+    for p in range(begin, end):
+        at = choice_at[p]
         for d in range(fns.ptr[fns.n_given + p], fns.ptr[fns.n_given + p + 1]):
             at += fns.stride[d] * out[fns.var[d]]
-        out[p] = choices.state[at]
+        out[p] = choice[at]
 
 
 # -- Bucket trees: the variables of an elimination order, numbered by position, roots first ---------------------------

@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, segment_max
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.elimination.elimination import BucketTree, Functions, FunctionTables, row_major
+from mapmrf.engines.elimination.elimination import BucketTree, Functions, row_major
 from mapmrf.engines.elimination.mini_buckets import BucketPartition
 from mapmrf.run import pace
 
@@ -27,27 +27,25 @@ class JoinGraph:
         ptr = np.concatenate([[0], ends + np.arange(1, n_clusters + 1)]).astype(np.int64)
         self._stride, sizes = row_major(tree.card, ptr, var)
         at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self._clusters = JoinClusters(tree.card, ptr, var, at, np.empty(int(at[-1])))
-        self._links = _links(partition, given.n)
+        self._clusters = JoinClusters(tree.card, ptr, var, at, np.empty(int(at[-1])), *_links(partition, given.n))
         self._scratch = _scratch(tree, partition, ptr, sizes)
         self._bucket, self._to_leaves, self.sweeps = 0, False, 0
-        self._partition = partition
-        self._given = FunctionTables(
-            tree.card, partition.fn_ptr, partition.fn_var, given.stride, given.at, given.n, given.theta, np.empty(0)
-        )
+        self._partition, self._given = partition, given
 
     def fill(self) -> Iterator[None]:
         """Sum the given functions into the clusters, in steps of some table entries; must run first."""
-        at = self._clusters.at
+        at, given = self._clusters.at, self._given
         ends = np.flatnonzero(np.diff(at // pace.JOIN_TABLES)) + 1
         for first, last in pairwise([0, *ends.tolist(), len(at) - 1]):
-            fill_clusters(first, last, self._clusters, self._partition, self._given, self._scratch)
+            fill_clusters(
+                first, last, self._clusters, self._partition, given.stride, given.at, given.theta, self._scratch
+            )
             yield
 
     def advance(self, entries: int) -> None:
         """Continue the current sweep for about this many table entries, at most to its end."""
         self._bucket, self._to_leaves, ended = sweep_clusters(
-            self._bucket, self._to_leaves, entries, self._links, self._clusters, self._scratch
+            self._bucket, self._to_leaves, entries, self._clusters, self._scratch
         )
         self.sweeps += ended
 
@@ -61,7 +59,8 @@ class JoinGraph:
         return Functions(clusters.ptr, clusters.var, self._stride, clusters.at[:-1], clusters.tables)
 
 
-def _links(partition: BucketPartition, n_given: int) -> JoinLinks:
+def _links(partition: BucketPartition, n_given: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return the last four arrays of `JoinClusters`."""
     n_clusters = len(partition.member_ptr) - 1
     owner = np.repeat(np.arange(n_clusters), np.diff(partition.member_ptr))
     messages = partition.member >= n_given
@@ -69,7 +68,7 @@ def _links(partition: BucketPartition, n_given: int) -> JoinLinks:
     parent = np.full(n_clusters, -1, dtype=np.int64)
     parent[child] = owner[messages]
     child_ptr = offsets(np.bincount(owner[messages], minlength=n_clusters)).astype(np.int64)
-    return JoinLinks(partition.mini_ptr, parent, child_ptr, child)
+    return partition.mini_ptr, parent, child_ptr, child
 
 
 def _scratch(tree: BucketTree, partition: BucketPartition, ptr: Ints, sizes: Ints) -> SeparatorScratch:
@@ -96,9 +95,6 @@ class JoinClusters(NamedTuple):
     var: Ints  # cluster `m` has the variables ``var[ptr[m]:ptr[m + 1]]``, the one that is eliminated last
     at: Ints
     tables: Floats  # its table is ``tables[at[m]:at[m + 1]]``
-
-
-class JoinLinks(NamedTuple):
     bucket_ptr: Ints  # the clusters of every bucket, the first eliminated first
     parent: Ints  # the cluster that receives the message of a cluster, or -1
     child_ptr: Ints
@@ -240,27 +236,34 @@ def agree(n_sides: int, share_of_first: float, n_scope: int, clusters: JoinClust
 
 @compiled
 def fill_clusters(
-    first: int, last: int, clusters: JoinClusters, partition: BucketPartition, fns: FunctionTables,
-    scratch: SeparatorScratch,
+    first: int, last: int, clusters: JoinClusters, partition: BucketPartition, given_stride: Ints, given_at: Ints,
+    theta: Floats, scratch: SeparatorScratch,
 ) -> None:  # fmt: skip
-    tables, digit, stride = clusters.tables, scratch.digit, scratch.stride
+    """Sum the given functions, of which these are strides, offsets and tables, into some clusters."""
+    fn_ptr, fn_var, tables, digit, stride = (
+        partition.fn_ptr,
+        partition.fn_var,
+        clusters.tables,
+        scratch.digit,
+        scratch.stride,
+    )
     for m in range(first, last):
         for at in range(clusters.at[m], clusters.at[m + 1]):
             tables[at] = 0.0
         n_dims = clusters.ptr[m + 1] - clusters.ptr[m]
         for b in range(partition.member_ptr[m], partition.member_ptr[m + 1]):
             f = partition.member[b]
-            if f >= fns.n_given:
+            if f >= len(given_at):
                 continue
-            v = fns.ptr[f]
+            v = fn_ptr[f]
             for d in range(n_dims):
                 digit[d], stride[d] = 0, 0
-                if v < fns.ptr[f + 1] and fns.var[v] == clusters.var[clusters.ptr[m] + d]:
-                    stride[d] = fns.stride[v]
+                if v < fn_ptr[f + 1] and fn_var[v] == clusters.var[clusters.ptr[m] + d]:
+                    stride[d] = given_stride[v]
                     v += 1
-            base = fns.at[f]
+            base = given_at[f]
             for at in range(clusters.at[m], clusters.at[m + 1]):
-                tables[at] += fns.theta[base]
+                tables[at] += theta[base]
                 base = next_base(m, clusters, n_dims, stride, digit, base)
 
 
@@ -296,7 +299,7 @@ def agree_with_parent(m: int, parent: int, share: float, clusters: JoinClusters,
 
 @compiled
 def sweep_clusters(
-    t: int, to_leaves: bool, budget: int, links: JoinLinks, clusters: JoinClusters, scratch: SeparatorScratch
+    t: int, to_leaves: bool, budget: int, clusters: JoinClusters, scratch: SeparatorScratch
 ) -> tuple[int, bool, bool]:
     """Sweep over the buckets to the roots and back, until some `budget` of table entries is spent or the sweep ends.
 
@@ -305,18 +308,18 @@ def sweep_clusters(
     tables' maxima does not rise. Starts at bucket `t` of either way; returns where to continue, and whether the sweep
     has ended.
     """
-    n = len(links.bucket_ptr) - 1
+    n = len(clusters.bucket_ptr) - 1
     while budget > 0:
-        first, last = links.bucket_ptr[t], links.bucket_ptr[t + 1]
+        first, last = clusters.bucket_ptr[t], clusters.bucket_ptr[t + 1]
         if last - first > 1:
             agree_in_bucket(first, last, clusters, scratch)
         for m in range(first, last):
             budget -= 2 * (clusters.at[m + 1] - clusters.at[m]) + 100
             if to_leaves:
-                for c_at in range(links.child_ptr[m], links.child_ptr[m + 1]):
-                    budget -= agree_with_parent(links.child[c_at], m, 0.5, clusters, scratch)
-            elif links.parent[m] >= 0:
-                budget -= agree_with_parent(m, links.parent[m], 0.0, clusters, scratch)
+                for c_at in range(clusters.child_ptr[m], clusters.child_ptr[m + 1]):
+                    budget -= agree_with_parent(clusters.child[c_at], m, 0.5, clusters, scratch)
+            elif clusters.parent[m] >= 0:
+                budget -= agree_with_parent(m, clusters.parent[m], 0.0, clusters, scratch)
         t += -1 if to_leaves else 1
         if t == n:
             t, to_leaves = n - 1, True

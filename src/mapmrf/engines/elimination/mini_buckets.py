@@ -15,13 +15,13 @@ from mapmrf.engines.elimination.elimination import (
     MARGINAL,
     NOWHERE,
     PLAIN,
-    Buckets,
     BucketTree,
     FoldedSum,
     Functions,
     FunctionTables,
+    complete,
     fold,
-    gathered,
+    function_tables,
     inverse,
     row_major,
 )
@@ -61,17 +61,9 @@ class MiniBuckets:
         self.tree, self.given, self.partition = tree, given, partition
         strides, sizes = row_major(tree.card, partition.fn_ptr[given.n :], partition.fn_var)
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        self.tables = FunctionTables(
-            card=tree.card,
-            ptr=partition.fn_ptr,
-            var=partition.fn_var,
-            stride=np.concatenate([given.stride, strides]),
-            at=np.concatenate([given.at, starts[:-1]]),
-            n_given=given.n,
-            theta=given.theta,
-            arena=np.empty(int(starts[-1])),
-        )
-        self.buckets = gathered(partition.bucket_of, tree.n)
+        messages = np.diff(partition.fn_ptr[given.n :]), partition.fn_var[len(given.var) :], strides, starts[:-1]
+        target = partition.bucket_of[given.n :]
+        self.tables = function_tables(tree.card, given, *messages, target, np.empty(int(starts[-1])))
         counts = np.diff(partition.mini_ptr)
         largest = np.maximum.reduceat(sizes, partition.mini_ptr[:-1]) if tree.n else np.zeros(0)
         room = (largest * tree.card[::-1] * counts)[counts > 1].max(initial=1)
@@ -108,7 +100,7 @@ class MiniBuckets:
         return float(self.tables.arena[self.tables.at[self.given.n + constants]].sum())
 
     def complete(self, labels: Ints, fixed: Bools) -> None:
-        complete(self.tables, self.buckets, fixed, labels)
+        complete(0, self.tree.n, self.tables, fixed, labels)
 
 
 # -- Mini-buckets: a partition of the functions of every bucket, and their messages with matched max-marginals --------
@@ -349,32 +341,6 @@ def build(
         elif mini == n_minis:
             t, matched, mini = t + 1, False, 0
     return t, matched, mini, block
-
-
-@inlined
-def best_state(p: int, fns: FunctionTables, buckets: Buckets, labels: Ints) -> int:
-    """The state of position `p` with the largest sum of its bucket, given the labels before it; `labels[p]` changes."""
-    ptr, var, stride, at_f = fns.ptr, fns.var, fns.stride, fns.at
-    best, best_value = 0, -np.inf
-    for k in range(fns.card[p]):
-        labels[p] = k
-        value = 0.0
-        for b in range(buckets.ptr[p], buckets.ptr[p + 1]):
-            f = buckets.member[b]
-            at = at_f[f]
-            for d in range(ptr[f], ptr[f + 1]):
-                at += stride[d] * labels[var[d]]
-            value += fns.theta[at] if f < fns.n_given else fns.arena[at]
-        if value > best_value:
-            best, best_value = k, value
-    return best
-
-
-@compiled
-def complete(fns: FunctionTables, buckets: Buckets, fixed: Bools, labels: Ints) -> None:
-    for p in range(len(fixed)):
-        if not fixed[p]:
-            labels[p] = best_state(p, fns, buckets, labels)
 
 
 # -- Cost shifting between variables and factors: a reparametrisation with a smaller bound ----------------------------

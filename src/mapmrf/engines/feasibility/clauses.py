@@ -90,9 +90,7 @@ def _batch_clauses(problem: Problem, atoms: Atoms, batch: Batch) -> Iterator[Har
     theta_t, card = problem.graph.theta_t, np.array(batch.shape, dtype=np.int64)
     stride = np.concatenate([np.cumprod(card[:0:-1])[::-1], [1]]).astype(np.int64)
     chosen, digit = np.zeros((2, batch.arity), dtype=np.int64)
-    shape = TableShape(
-        card, stride, (np.cumsum(card) - card).astype(np.int64), chosen, np.zeros(batch.arity, dtype=bool), digit
-    )
+    first, is_free = (np.cumsum(card) - card).astype(np.int64), np.zeros(batch.arity, dtype=bool)
     table_at, table_of = np.unique(batch.table_at, return_inverse=True)
     by_table = np.argsort(table_of, kind="stable")
     begins = offsets(np.bincount(table_of, minlength=len(table_at)))
@@ -102,13 +100,14 @@ def _batch_clauses(problem: Problem, atoms: Atoms, batch: Batch) -> Iterator[Har
     for begin in range(0, len(table_at), step):
         some = np.ascontiguousarray(table_at[begin : begin + step], dtype=np.int64)
         forbidden = int(np.isneginf(theta_t[some[:, None] + np.arange(batch.n_configs)]).sum())
-        room = CoverRoom(
+        room = TableCover(
+            card, stride, first, chosen, is_free, digit,
             covered=np.zeros(batch.n_configs, dtype=bool),
             literals=np.zeros(forbidden * longest, dtype=np.int32),
             ptr=np.zeros(forbidden + 1, dtype=np.int64),
             table_ptr=np.zeros(len(some) + 1, dtype=np.int64),
-        )
-        cover_tables(theta_t, some, shape, room)
+        )  # fmt: skip
+        cover_tables(theta_t, some, room)
         factors = by_table[begins[begin] : begins[begin + len(some)]]
         for at in range(0, len(factors), CHUNK_LITERALS):
             mine = factors[at : at + CHUNK_LITERALS]
@@ -127,8 +126,8 @@ def _batch_clauses(problem: Problem, atoms: Atoms, batch: Batch) -> Iterator[Har
 # state, except for at most one position, which has all states that the rest of the box forbids.
 
 
-class TableShape(NamedTuple):
-    """The shape of a table, and scratch to walk through its boxes."""
+class TableCover(NamedTuple):
+    """The shape of some tables, scratch to walk through their boxes, and their clauses."""
 
     card: Ints  # (arity,): number of states of each position
     stride: Ints  # (arity,): its stride in the table
@@ -136,9 +135,6 @@ class TableShape(NamedTuple):
     chosen: Ints  # (arity,): state of each position in the current box
     is_free: Bools  # (arity,): whether it is free
     digit: Ints  # (arity,): the position of the walk
-
-
-class CoverRoom(NamedTuple):
     covered: Bools  # entries of the current table that are already ruled out
     literals: Int32s  # for each clause, twice the number of a position's state, plus one for a negated literal
     ptr: Ints
@@ -146,7 +142,7 @@ class CoverRoom(NamedTuple):
 
 
 @inlined
-def step_box(shape: TableShape, place: int) -> int:
+def step_box(shape: TableCover, place: int) -> int:
     """Return the next entry of the current box; -1 after the last."""
     for k in range(len(shape.card) - 1, -1, -1):
         if shape.is_free[k]:
@@ -159,7 +155,7 @@ def step_box(shape: TableShape, place: int) -> int:
 
 
 @inlined
-def base_of(shape: TableShape) -> int:
+def base_of(shape: TableCover) -> int:
     """Return the first entry of the current box, where the walk begins."""
     place = 0
     for k in range(len(shape.card)):
@@ -170,7 +166,7 @@ def base_of(shape: TableShape) -> int:
 
 
 @inlined
-def is_forbidden(theta: Floats, shape: TableShape) -> bool:
+def is_forbidden(theta: Floats, shape: TableCover) -> bool:
     """Return whether all entries of the current box are -inf."""
     place = base_of(shape)
     while place >= 0:
@@ -181,15 +177,15 @@ def is_forbidden(theta: Floats, shape: TableShape) -> bool:
 
 
 @inlined
-def cover_box(shape: TableShape, covered: Bools) -> None:
+def cover_box(shape: TableCover) -> None:
     place = base_of(shape)
     while place >= 0:
-        covered[place] = True
+        shape.covered[place] = True
         place = step_box(shape, place)
 
 
 @inlined
-def widest(theta: Floats, shape: TableShape) -> int:
+def widest(theta: Floats, shape: TableCover) -> int:
     """Return the position with the fewest allowed states, to be written by these if that is shorter; or -1."""
     best, fewest = -1, 0
     for k in range(len(shape.card)):
@@ -205,36 +201,36 @@ def widest(theta: Floats, shape: TableShape) -> int:
 
 
 @inlined
-def write_box(theta: Floats, shape: TableShape, room: CoverRoom, at: int) -> int:
+def write_box(theta: Floats, shape: TableCover, at: int) -> int:
     """Write the clause of the current box, and mark what it rules out; return its end."""
     wide = widest(theta, shape)
     for k in range(len(shape.card)):
         if not shape.is_free[k] and k != wide:
-            room.literals[at] = 2 * (shape.first[k] + shape.chosen[k]) + 1
+            shape.literals[at] = 2 * (shape.first[k] + shape.chosen[k]) + 1
             at += 1
     if wide < 0:
-        cover_box(shape, room.covered)
+        cover_box(shape)
         return at
     for s in range(shape.card[wide]):
         shape.chosen[wide] = s
         if is_forbidden(theta, shape):
-            cover_box(shape, room.covered)
+            cover_box(shape)
         else:
-            room.literals[at] = 2 * (shape.first[wide] + s)
+            shape.literals[at] = 2 * (shape.first[wide] + s)
             at += 1
     return at
 
 
 @bare
-def cover_tables(theta_t: Floats, table_at: Ints, shape: TableShape, room: CoverRoom) -> None:
+def cover_tables(theta_t: Floats, table_at: Ints, shape: TableCover) -> None:
     """Write clauses that rule out exactly the forbidden entries of tables of one shape."""
-    at, n, size, arity = 0, 0, len(room.covered), len(shape.card)
-    room.ptr[0] = room.table_ptr[0] = 0
+    at, n, size, arity = 0, 0, len(shape.covered), len(shape.card)
+    shape.ptr[0] = shape.table_ptr[0] = 0
     for t in range(len(table_at)):
         theta = theta_t[table_at[t] : table_at[t] + size]
-        room.covered[:] = False
+        shape.covered[:] = False
         for place in range(size):
-            if theta[place] > -float("inf") or room.covered[place]:
+            if theta[place] > -float("inf") or shape.covered[place]:
                 continue
             for k in range(arity):
                 shape.chosen[k] = place // shape.stride[k] % shape.card[k]
@@ -242,10 +238,10 @@ def cover_tables(theta_t: Floats, table_at: Ints, shape: TableShape, room: Cover
             for k in range(arity):
                 shape.is_free[k] = True
                 shape.is_free[k] = is_forbidden(theta, shape)
-            at = write_box(theta, shape, room, at)
+            at = write_box(theta, shape, at)
             n += 1
-            room.ptr[n] = at
-        room.table_ptr[t + 1] = n
+            shape.ptr[n] = at
+        shape.table_ptr[t + 1] = n
 
 
 # -- Clauses: storage, watched literals, and unit propagation ---------------------------------------------------------

@@ -31,6 +31,7 @@ from mapmrf.engines.feasibility.clauses import (
     watch,
 )
 from mapmrf.engines.feasibility.pigeonhole import Groups, clique_clauses, interchangeable, is_overfull, renamed_away
+from mapmrf.kernels.heaps_and_forests import sift
 from mapmrf.model.problem import Problem
 
 ROOM = 1 << 16  # initial room for learnt clauses in the arena
@@ -306,14 +307,14 @@ def meet(trail: Trail, lesson: Lesson, ranking: Ranking, counts: SearchCounts, l
     level = trail.level[atom]
     if lesson.seen[atom] == 0 and level > 0:
         lesson.seen[atom] = 1
-        activity = ranking.activity
-        activity[atom] += counts.step
-        if activity[atom] > TOO_LARGE:
-            for other in range(len(activity)):
-                activity[other] /= TOO_LARGE
+        rank = ranking.rank
+        rank[atom] -= counts.step
+        if rank[atom] < -TOO_LARGE:
+            for other in range(len(rank)):
+                rank[other] /= TOO_LARGE
             counts.step /= TOO_LARGE
         if ranking.where[atom] >= 0:
-            sift(ranking, ranking.where[atom], counts.n_heap)
+            place(ranking, counts, atom, ranking.where[atom])
         if level < counts.n_levels:
             lesson.literals[n] = literal
             return n + 1
@@ -440,7 +441,7 @@ TOO_LARGE = 1e100  # activity at which all are rescaled
 
 
 class Ranking(NamedTuple):
-    activity: Floats  # (n_atoms,): activity of each atom
+    rank: Floats  # (n_atoms,): minus the activity of each atom
     heap: Int32s  # heap of possibly undecided atoms, most active first
     where: Int32s  # the position of each atom in it; -1 if it is not there
     phase: Signs  # (n_atoms,): saved phase of each atom
@@ -448,49 +449,24 @@ class Ranking(NamedTuple):
 
 
 @inlined
-def sift(ranking: Ranking, at: int, n: int) -> None:
-    """Move an atom of the heap of `n` up or down to where its activity belongs."""
-    heap, where, activity = ranking.heap, ranking.where, ranking.activity
-    atom = heap[at]
-    while at > 0:
-        parent = (at - 1) >> 1
-        if activity[heap[parent]] >= activity[atom]:
-            break
-        heap[at] = heap[parent]
-        where[heap[at]] = at
-        at = parent
-    child = 2 * at + 1
-    while child < n:
-        if child + 1 < n and activity[heap[child + 1]] > activity[heap[child]]:
-            child += 1
-        if activity[heap[child]] <= activity[atom]:
-            break
-        heap[at] = heap[child]
-        where[heap[at]] = at
-        at = child
-        child = 2 * at + 1
-    heap[at] = atom
-    where[atom] = at
+def place(ranking: Ranking, counts: SearchCounts, atom: int, at: int) -> None:
+    """Move an atom from a free position of the heap to where its activity belongs; ties stay as they are."""
+    sift(atom, at, ranking.heap, ranking.where, counts.n_heap, ranking.rank, ranking.rank)
 
 
 @inlined
 def enter(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
     """Insert an atom into the heap, unless it is there."""
     if ranking.where[atom] < 0:
-        ranking.heap[counts.n_heap] = atom
-        ranking.where[atom] = counts.n_heap
         counts.n_heap += 1
-        sift(ranking, counts.n_heap - 1, counts.n_heap)
+        place(ranking, counts, atom, counts.n_heap - 1)
 
 
 @inlined
 def leave(ranking: Ranking, counts: SearchCounts) -> int:
-    heap, where = ranking.heap, ranking.where
-    atom = heap[0]
-    where[atom] = -1
+    atom = ranking.heap[0]
+    ranking.where[atom] = -1
     counts.n_heap -= 1
     if counts.n_heap > 0:
-        heap[0] = heap[counts.n_heap]
-        where[heap[0]] = 0
-        sift(ranking, 0, counts.n_heap)
+        place(ranking, counts, ranking.heap[counts.n_heap], 0)
     return int(atom)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
-from mapmrf.compilation.jit import bare
+from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.program.odd_cycle_separation import OddCycles, rounded
 from mapmrf.engines.program.program import Program, Rows, cost_scale
 from mapmrf.model.problem import Batch, Problem
@@ -230,6 +230,9 @@ class SpinCuts:
 # 2^(k/2).
 
 
+MOST_CONFIGS = 64  # configurations of the largest factor, which has as many rows and 63 columns
+
+
 class FactorBlocks(NamedTuple):
     ptr: Ints  # offsets of the concatenated blocks
     column: Ints
@@ -260,14 +263,13 @@ def to_products(values: Floats, size: int) -> None:
         half *= 2
 
 
-@bare
+@compiled
 def move_blocks(
-    share: float, weight: float, blocks: FactorBlocks, y: Floats, y_anchor: Floats, ahead: Floats, push: Floats,
-    values: Floats,
-) -> float:  # fmt: skip
+    share: float, weight: float, blocks: FactorBlocks, y: Floats, y_anchor: Floats, ahead: Floats, push: Floats
+) -> float:
     """Take the dual half of an iteration for the rows of factors; return the squared length of the step."""
     ptr, column, forbidden = blocks
-    total = 0.0
+    total, values = 0.0, np.empty(MOST_CONFIGS)
     for b in range(len(ptr) - 1):
         at, size = ptr[b], ptr[b + 1] - ptr[b]
         step = 1.0 / (size * weight)
@@ -293,11 +295,11 @@ def move_blocks(
     return total
 
 
-@bare
-def project_blocks(blocks: FactorBlocks, y: Floats, pushed: Floats, values: Floats) -> float:
+@compiled
+def project_blocks(blocks: FactorBlocks, y: Floats, pushed: Floats) -> float:
     """Project multipliers onto their bounds, add A' y to `pushed`, and return their contribution to the bound."""
     ptr, column, forbidden = blocks
-    bound = 0.0
+    bound, values = 0.0, np.empty(MOST_CONFIGS)
     for b in range(len(ptr) - 1):
         at, size = ptr[b], ptr[b + 1] - ptr[b]
         for t in range(size):
@@ -317,19 +319,10 @@ def project_blocks(blocks: FactorBlocks, y: Floats, pushed: Floats, values: Floa
 
 def has_products(problem: Problem) -> bool:
     """Return whether all variables are binary, and all factors small enough for a column per product."""
-    sizes = [(batch.arity, batch.n * batch.n_configs) for batch in problem.batches]
-    # Maximum number of variables of a factor, which has a row for each of its 64 configurations, and 63 columns
     # maximum number of configurations over all factors for which a model is written in products
-    small = all(arity <= 6 for arity, _ in sizes) and sum(places for _, places in sizes) <= 4_000_000
-    return small and len(sizes) > 0 and problem.only_binary
-
-
-class Splits(NamedTuple):
-    """Columns that are products of two others: along a cycle of splits, an even number of them is -1."""
-
-    column: Ints
-    one: Ints
-    other: Ints
+    few = sum(batch.n * batch.n_configs for batch in problem.batches) <= 4_000_000
+    small = few and all(batch.n_configs <= MOST_CONFIGS for batch in problem.batches)
+    return small and len(problem.batches) > 0 and problem.only_binary
 
 
 @dataclass(frozen=True)
@@ -425,19 +418,20 @@ class ProductForm:
         return np.flatnonzero(self.degree == 2)
 
     @cached_property
-    def splits(self) -> Splits:
-        """Every product of two to four spins as a product of two columns, of one or two spins each."""
+    def splits(self) -> Ints:
+        """Every product of two to four spins, and two columns, of one or two spins each, of which it is the product."""
+        # (3, n): along a cycle of splits, an even number of products is -1.
         parts = [self._split(2, [0], [1])]
         parts += [self._split(3, [k], [j for j in range(3) if j != k]) for k in range(3)]
         parts += [self._split(4, [0, k], [j for j in range(1, 4) if j != k]) for k in range(1, 4)]
-        return Splits(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+        return np.concatenate(parts, axis=1)
 
-    def _split(self, degree: int, one: list[int], other: list[int]) -> Splits:
+    def _split(self, degree: int, one: list[int], other: list[int]) -> Ints:
         column = np.flatnonzero(self.degree == degree)
         if len(column) == 0:
-            return Splits(column, column, column)
+            return np.zeros((3, 0), dtype=np.int64)
         member = self.member[column]
-        return Splits(column, self._columns_of(member[:, one]), self._columns_of(member[:, other]))
+        return np.stack([column, self._columns_of(member[:, one]), self._columns_of(member[:, other])])
 
     def _columns_of(self, spins: Ints) -> Ints:
         """Return the columns of spins, (n, 1), or of pairs, (n, 2)."""
@@ -449,12 +443,12 @@ class ProductForm:
 
     def cut_values(self, z: Floats) -> Floats:
         """Return the cut value of each split: the probability that its parts differ."""
-        return np.clip((1.0 - z[self.splits.column]) / 2, 0.0, 1.0)
+        return np.asarray(np.clip((1.0 - z[self.splits[0]]) / 2, 0.0, 1.0))
 
     def cycles(self, found: OddCycles, code: Floats) -> SpinCuts:
         """Return odd-cycle inequalities: the sum of the even splits minus that of the odd ones is at most |C| - 2."""
         upper = (np.diff(found.ptr) - 2).astype(np.float64)
-        return SpinCuts.of_entries(found.ptr, self.splits.column[found.edge], found.odd == 0, upper, code)
+        return SpinCuts.of_entries(found.ptr, self.splits[0][found.edge], found.odd == 0, upper, code)
 
     def missing(self, z: Floats, violation: float) -> SpinCuts:
         """Return the rows of pairs that are not in the program and are violated by a point."""

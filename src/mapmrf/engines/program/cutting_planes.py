@@ -8,26 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from collections.abc import Callable, Iterator
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
 from mapmrf.engines.program.binary_program import Compact, ProductForm, Products
-from mapmrf.engines.program.odd_cycle_separation import OddCycleSeparation
-from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
+from mapmrf.engines.program.odd_cycle_separation import OddCycleSeparation, SeparationEffort
+from mapmrf.engines.program.primal_dual import PrimalDual
 from mapmrf.engines.program.program import DUAL_TOL, Program, Rows, lagrangian
 from mapmrf.engines.program.solvers import PATIENCE, POLL, LPRelaxation, SolverOutcome
 from mapmrf.model.problem import Problem
-
-
-class SeparationEffort(NamedTuple):
-    violation: float  # minimum violation
-    hop: float  # surcharge per pair of a cycle
-    fraction: float  # distance from 0 or 1 beyond which a cut value is fractional
-    reach: int  # pairs visited from one variable
 
 
 class Planes:
@@ -56,10 +48,10 @@ class Planes:
         # a row with zero multiplier is removed if it has more slack than this
         kept = (solver.y_cut > 0) | (solver.slack() <= 0.05)
         effort = self.efforts[min(self._n_quiet // self.patience, len(self.efforts) - 1)]
-        known, cut, missing = solver.cuts.only(kept), self.cut_values(), form.missing(solver.z, 2 * effort[0])
+        known, cut, missing = solver.cuts.only(kept), self.cut_values(), form.missing(solver.z, 2 * effort.violation)
         new = missing
         for separation in self._separations:
-            yield from separation.run(cut[: len(separation.first)], *effort)
+            yield from separation.run(cut[: len(separation.first)], effort)
             found = separation.best(self.cycles_per_spin * form.n_spins)
             new = missing.plus(form.cycles(found, separation.codes(found))).new(known)
             if new.n:
@@ -82,8 +74,7 @@ class Planes:
     def solve(self, value: float) -> Iterator[None]:
         """Run the iterations of a round, in short steps, given the value of the incumbent."""
         self.n_rounds += 1
-        limits = IterationLimits(60, 300, 0.2) if self._n_quiet == 0 else IterationLimits(60, 600, 0.05)
-        yield from self._run(limits, value)
+        yield from self._run(60, *((300, 0.2) if self._n_quiet == 0 else (600, 0.05)), value)
 
     def is_closing(self, value: float, tolerance: float) -> bool:
         """Return whether the gap is nearly closed but may still contain a better labelling."""
@@ -92,12 +83,11 @@ class Planes:
     def close(self, value: float) -> Iterator[None]:
         """Run more iterations in the same round."""
         self._n_closing += 1
-        yield from self._run(IterationLimits(60, 1000, 0.01), value)
+        yield from self._run(60, 1000, 0.01, value)
 
-    def _run(self, limits: IterationLimits, value: float) -> Iterator[None]:
+    def _run(self, least: int, most: int, reduction: float, value: float) -> Iterator[None]:
         """Iterate within limits, then compute the bound and fix columns by it."""
-        known = self.form.objective(value - 2 * self.round_off)
-        yield from self.solver.run(limits._replace(known=known))
+        yield from self.solver.run(least, most, reduction, self.form.objective(value - 2 * self.round_off))
         self.now = self.form.value(self.solver.bound) + self.round_off
         self.bound = min(self.bound, self.now)
         self.fix_by_cost(value)
@@ -127,10 +117,7 @@ class Planes:
 Packed = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 
-class OpenNode(NamedTuple):
-    bound: float  # inherited bound
-    plus: Packed  # bit set of the columns fixed at 1
-    minus: Packed  # bit set of the columns fixed at -1
+OpenNode = tuple[float, Packed, Packed]  # its inherited bound, and the columns fixed at 1 and at -1 as bit sets
 
 
 class PlaneTree:
@@ -147,7 +134,7 @@ class PlaneTree:
 
     def bound(self, least: float) -> float:
         """Return the bound over all open nodes and the current one, at least `least`."""
-        return max(least, self.bound_here, *(node.bound for node in self.open))
+        return max(least, self.bound_here, *(bound for bound, _, _ in self.open))
 
     def is_slow(self, value: float) -> bool:
         """Return whether the last round has closed little of the gap at the current node."""
@@ -169,7 +156,7 @@ class PlaneTree:
         plus, minus = solver.lower > 0, solver.upper < 0
         for near in (False, True):  # the closer one is explored next
             up = (spin[i] > 0) == near
-            self.open.append(OpenNode(self.bound_here, _with(plus, i, up), _with(minus, i, not up)))
+            self.open.append((self.bound_here, _with(plus, i, up), _with(minus, i, not up)))
         return True
 
     def enter(self) -> None:
@@ -253,9 +240,9 @@ class ProductPlanes(Planes):
 class SpinPlanes(Planes):
     tail: ClassVar[tuple[int, float]] = (8, 0.8)
     efforts: ClassVar[tuple[SeparationEffort, ...]] = (
-        SeparationEffort(0.05, 0.03, 0.05, sys.maxsize),
-        SeparationEffort(0.02, 0.005, 0.02, sys.maxsize),
-        SeparationEffort(2e-3, 1e-3, 2e-3, sys.maxsize),
+        SeparationEffort(0.05, 0.03, 0.05),
+        SeparationEffort(0.02, 0.005, 0.02),
+        SeparationEffort(2e-3, 1e-3, 2e-3),
     )
     patience: ClassVar[int] = 2
     cycles_per_spin: ClassVar[int] = 1
@@ -346,9 +333,9 @@ class CuttingPlanes:
             self.rows = self.rows.only(np.concatenate([np.ones(n_needed, dtype=bool), ~old]))
             self._age = self._age[~old]
         # Minimum violation and surcharge per pair of a cycle; the second is tried if the first finds nothing
-        for violation, hop in ((1e-3, 1e-2), (1e-5, 1e-4)):
-            missing = self.compact.missing(self.point, violation)
-            yield from self._separation.run(self.compact.cut_values(self.point), violation, hop)
+        for effort in (SeparationEffort(1e-3, 1e-2), SeparationEffort(1e-5, 1e-4)):
+            missing = self.compact.missing(self.point, effort.violation)
+            yield from self._separation.run(self.compact.cut_values(self.point), effort)
             cycles = self.compact.cycles(self._separation.best(self.compact.n))
             if missing.n or cycles.n:
                 self.relaxation.add(missing)
@@ -370,14 +357,9 @@ class CuttingPlanes:
 MOST_ROUNDS = 200  # maximum number of rounds of odd-cycle inequalities
 
 
-class CycleDual(NamedTuple):
-    lam_e: Floats  # (n_edge_states,): Messages, in the order of the problem's edges
-    # ptr, pair, odd, weight: the cycles: their offsets; their pairs, as factors of the problem; which of them are in F;
-    # the multipliers
-    ptr: Ints
-    pair: Ints
-    odd: Ints
-    weight: Floats
+CycleDual = tuple[Floats, Ints, Ints, Ints, Floats]
+"""Messages by the problem's edges, (n_edge_states,), and the cycles: their offsets; their pairs, as factors of the
+problem; which of them are in F; the multipliers."""
 
 
 def cycle_dual(problem: Problem, value: float, tol: float, stop: Callable[[], bool]) -> CycleDual | None:
@@ -447,4 +429,4 @@ def _dual(problem: Problem, compact: Compact, rows: Rows, weights: Floats) -> Cy
     # less the linear part of the cycles' contribution to tables where labels differ
     amounts = np.repeat(weight, n_y[cycles]) * (1 - 2 * odd)
     lam[:, :, 1] -= np.bincount(factor[pair], amounts, problem.n_factors)[:, None]
-    return CycleDual(lam.ravel(), offsets(n_y[cycles]), factor[pair], odd, weight)
+    return lam.ravel(), offsets(n_y[cycles]), factor[pair], odd, weight

@@ -31,30 +31,27 @@ class OddCycleSeparation:
         )
         came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
         heap_key, heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
-        self._paths = ShortestPaths(np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node)
         var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
-        self._walk = ClosedWalk(var, edge, odd, place_of=np.full(n, -1))
+        paths = np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node
+        self._walk = CycleScratch(*paths, var, edge, odd, place_of=np.full(n, -1))
         # Sums of these identify cycles, which are equal if all their columns are.
         column = np.arange(m) if column is None else column
         self._code = np.random.default_rng(0).random((int(column.max(initial=0)) + 1, 2))[column].ravel()
 
-    def run(
-        self, cut: Floats, violation: float, hop: float, fraction: float = 1e-9, reach: int = sys.maxsize
-    ) -> Iterator[None]:
+    def run(self, cut: Floats, effort: SeparationEffort) -> Iterator[None]:
         """Search for the shortest odd cycles through all variables that may have a violated one, in short steps."""
-        # For this choice of variables, cut values within `fraction` of 0 or 1 count as integral; about `reach` pairs
-        # are visited from each.
         n = self.n
         parent, parity, is_source = np.zeros((3, n), dtype=np.int64)
-        sources_of(self.first, self.second, cut, fraction, parent, parity, is_source)
+        sources_of(self.first, self.second, cut, effort.fraction, parent, parity, is_source)
         sources = np.flatnonzero(is_source)
-        limits = SeparationLimits(pace.SEPARATION, violation, hop, reach)
         var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
         found = OddCycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
         turn = n_found = 0
-        self._paths.stamp.fill(-1)
+        self._walk.stamp.fill(-1)
         while turn < len(sources):
-            turn, n_found = odd_cycles(turn, n_found, limits, sources, cut, self._graph, self._paths, self._walk, found)
+            turn, n_found = odd_cycles(
+                turn, n_found, pace.SEPARATION, effort, sources, cut, self._graph, self._walk, found
+            )
             yield
         self.found, self.n_found = found, n_found
 
@@ -99,11 +96,13 @@ class PairAdjacency(NamedTuple):
     edge_of: Ints
 
 
-class ShortestPaths(NamedTuple):
-    """Scratch for the shortest paths from one source: per node of the double graph, and a heap.
+class CycleScratch(NamedTuple):
+    """Scratch for the shortest paths from one source, per node of the double graph; a heap; and a closed walk.
 
     `stamp` is the last source from which a node was reached, or -1; `came_from` and `came_by` are the node and the pair
-    before it. The heap has room for 4 entries per pair plus one.
+    before it. The heap has room for 4 entries per pair plus one, and the walk for 4 per variable plus one: pair
+    ``edge[t]`` leads from variable ``var[t]`` to the next and is in F if ``odd[t]``. `place_of` is per variable, all -1
+    between calls.
     """
 
     dist: Floats
@@ -112,14 +111,6 @@ class ShortestPaths(NamedTuple):
     came_by: Ints
     heap_key: Floats
     heap_node: Ints
-
-
-class ClosedWalk(NamedTuple):
-    """A walk: pair ``edge[t]`` leads from variable ``var[t]`` to the next and is in F if ``odd[t]``.
-
-    Room for 4 entries per variable plus one. `place_of` is scratch per variable, all -1 between calls.
-    """
-
     var: Ints
     edge: Ints
     odd: Ints
@@ -127,7 +118,7 @@ class ClosedWalk(NamedTuple):
 
 
 class OddCycles(NamedTuple):
-    """Cycle c is ``ptr[c]:ptr[c + 1]`` of var, edge and odd, as in `ClosedWalk`; violation : per cycle."""
+    """Cycle c is ``ptr[c]:ptr[c + 1]`` of var, edge and odd, as in `CycleScratch`; violation : per cycle."""
 
     ptr: Ints
     var: Ints
@@ -136,24 +127,15 @@ class OddCycles(NamedTuple):
     violation: Floats
 
 
-class SeparationLimits(NamedTuple):
-    max_work: int  # pairs to visit per call
+class SeparationEffort(NamedTuple):
     violation: float  # minimum violation
     hop: float  # surcharge on the length of a pair
-    reach: int  # pairs to visit per source
-
-
-class Meeting(NamedTuple):
-    """Two paths from one source that meet at the ends of the pair `by`; -1 if there are none."""
-
-    from_node: int
-    to_node: int
-    by: int
-    work: int  # pairs visited
+    fraction: float = 1e-9  # distance from 0 or 1 beyond which a cut value is fractional: such variables are sources
+    reach: int = sys.maxsize  # pairs to visit per source
 
 
 @inlined
-def simple_cycle(n_walk: int, walk: ClosedWalk) -> int:
+def simple_cycle(n_walk: int, walk: CycleScratch) -> int:
     """Reduce a closed odd walk to a simple odd cycle, in place; return its length."""
     # Even loops are removed; the first odd one is the result.
     var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
@@ -184,7 +166,7 @@ def simple_cycle(n_walk: int, walk: ClosedWalk) -> int:
 
 
 @inlined
-def cycle_length(begin: int, end: int, walk: ClosedWalk, cut: Floats) -> float:
+def cycle_length(begin: int, end: int, walk: CycleScratch, cut: Floats) -> float:
     """Return the left-hand side of the inequality over some pairs of a cycle."""
     edge, odd = walk.edge, walk.odd
     total = 0.0
@@ -194,7 +176,7 @@ def cycle_length(begin: int, end: int, walk: ClosedWalk, cut: Floats) -> float:
 
 
 @inlined
-def halve(size: int, graph: PairAdjacency, cut: Floats, walk: ClosedWalk) -> int:
+def halve(size: int, graph: PairAdjacency, cut: Floats, walk: CycleScratch) -> int:
     """Split an odd cycle at a chord and keep the half with the smaller left-hand side, in place; return its length."""
     # Returns the length unchanged if there is no chord. The left-hand sides of the halves sum to 1 plus that of the
     # whole.
@@ -236,10 +218,11 @@ def halve(size: int, graph: PairAdjacency, cut: Floats, walk: ClosedWalk) -> int
 
 @inlined
 def find_meeting(
-    source: int, limits: SeparationLimits, cut: Floats, graph: PairAdjacency, paths: ShortestPaths
-) -> Meeting:
+    source: int, limits: SeparationEffort, cut: Floats, graph: PairAdjacency, paths: CycleScratch
+) -> tuple[int, int, int, int]:
     """Find the shortest walk from ``2 source`` to its mirror, if it is shorter than 1 - violation."""
-    # Paths are only followed up to half the length: two that meet at the ends of a pair close the walk.
+    # Paths are only followed up to half the length: two that meet at the ends of a pair close the walk. Returns these
+    # ends and the pair, -1 if there is none, and the number of pairs visited.
     ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
     dist, stamp, came_from, came_by = paths.dist, paths.stamp, paths.came_from, paths.came_by
     heap_key, heap_node = paths.heap_key, paths.heap_node
@@ -267,23 +250,23 @@ def find_meeting(
                     stamp[there], dist[there] = source, way
                     came_from[there], came_by[there] = here, edge_of[q]
                     size = push(size, way, there, heap_key, heap_node)
-    return Meeting(meet_from, meet_to, meet_by, work)
+    return meet_from, meet_to, meet_by, work
 
 
 @inlined
-def write_walk(meeting: Meeting, paths: ShortestPaths, walk: ClosedWalk) -> int:
-    """Write the closed walk of two paths that meet; return its length."""
+def write_walk(from_node: int, to_node: int, by: int, walk: CycleScratch) -> int:
+    """Write the closed walk of two paths that meet at the ends of the pair `by`; return its length."""
     # It starts at one end of the pair where they meet, goes back to the source, out to the other end and over the pair.
-    came_from, came_by = paths.came_from, paths.came_by
+    came_from, came_by = walk.came_from, walk.came_by
     var, edge, odd = walk.var, walk.edge, walk.odd
     size = 0
-    here = meeting.from_node
+    here = from_node
     while came_from[here] >= 0:
         var[size], edge[size] = here >> 1, came_by[here]
         odd[size] = (here ^ came_from[here]) & 1
         size += 1
         here = came_from[here]
-    here, turned = meeting.to_node, size
+    here, turned = to_node, size
     while came_from[here] >= 0:
         var[size], edge[size] = came_from[here] >> 1, came_by[here]
         odd[size] = (here ^ came_from[here]) & 1
@@ -295,29 +278,29 @@ def write_walk(meeting: Meeting, paths: ShortestPaths, walk: ClosedWalk) -> int:
         edge[k], edge[end] = edge[end], edge[k]
         odd[k], odd[end] = odd[end], odd[k]
         k, end = k + 1, end - 1
-    var[size], edge[size] = meeting.to_node >> 1, meeting.by
+    var[size], edge[size] = to_node >> 1, by
     # The pair leads to the mirror of to_node.
-    odd[size] = 1 ^ ((meeting.from_node ^ meeting.to_node) & 1)
+    odd[size] = 1 ^ ((from_node ^ to_node) & 1)
     return size + 1
 
 
 @compiled
 def odd_cycles(
-    turn: int, n_found: int, limits: SeparationLimits, sources: Ints, cut: Floats, graph: PairAdjacency,
-    paths: ShortestPaths, walk: ClosedWalk, found: OddCycles,
+    turn: int, n_found: int, max_work: int, limits: SeparationEffort, sources: Ints, cut: Floats,
+    graph: PairAdjacency, walk: CycleScratch, found: OddCycles,
 ) -> tuple[int, int]:  # fmt: skip
     """Find the shortest odd cycle through one source after another, if violated by more than ``limits.violation``."""
     # Processes the variables `sources` from `turn` on until the work or the space is used up, and returns the next turn
     # and the number of cycles found. Every pair is longer by ``limits.hop``, so that among equal cycles the one with
     # fewer pairs is found. Chords are cut off.
     work = 0
-    while turn < len(sources) and work < limits.max_work and n_found < len(found.violation):
-        meeting = find_meeting(sources[turn], limits, cut, graph, paths)
-        work += meeting.work
+    while turn < len(sources) and work < max_work and n_found < len(found.violation):
+        from_node, to_node, by, visited = find_meeting(sources[turn], limits, cut, graph, walk)
+        work += visited
         turn += 1
-        if meeting.by < 0:
+        if by < 0:
             continue
-        size = simple_cycle(write_walk(meeting, paths, walk), walk)
+        size = simple_cycle(write_walk(from_node, to_node, by, walk), walk)
         before = size + 1
         while size < before:
             before = size

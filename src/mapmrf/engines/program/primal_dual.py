@@ -16,13 +16,6 @@ from mapmrf.run import pace
 CHECK = 20  # iterations between checks of the step length
 
 
-class IterationLimits(NamedTuple):
-    least: int  # minimum number of iterations
-    most: int  # maximum number of iterations
-    reduction: float  # factor by which the step length must decrease
-    known: float = -math.inf  # a run also ends when its bound decides all spins, given a labelling with this objective
-
-
 class PrimalDual:
     """Restarted primal-dual hybrid gradient with Halpern iteration, on a form in spins with cuts."""
 
@@ -47,8 +40,6 @@ class PrimalDual:
         size = np.diff(form.blocks.ptr)
         self._block_size = np.repeat(size, size)
         self._program = self._arrays()
-        room = int(size.max(initial=0))
-        self._scratch = SpinScratch(np.zeros(n + m), np.zeros(n + m), np.zeros(room))
 
     @property
     def reduced(self) -> Floats:
@@ -67,12 +58,13 @@ class PrimalDual:
         left: Floats = self.cuts.matrix(len(self.z)) @ self.z
         return self.cuts.upper - left
 
-    def run(self, limits: IterationLimits) -> Iterator[None]:
+    def run(self, least: int, most: int, reduction: float, known: float = -math.inf) -> Iterator[None]:
         """Iterate until the step length has decreased by a factor, within limits; in steps of some milliseconds."""
+        # A run also ends when its bound decides all spins, given a labelling with the objective `known`.
         now = SpinPoint(self.z, self.y_pair, self.y_cut, self.y_block, self._pushed)
         anchor = SpinPoint(*(part.copy() for part in now))
         done, turn, first, at_anchor, before = 0, 0, math.inf, math.inf, math.inf
-        while done < limits.least or (done < limits.most and before > limits.reduction * first):
+        while done < least or (done < most and before > reduction * first):
             length = yield from self._advance(turn, now, anchor)
             done, turn = done + CHECK, turn + CHECK
             if done == CHECK:
@@ -82,8 +74,8 @@ class PrimalDual:
             enough = length <= 0.2 * at_anchor or (length <= 0.8 * at_anchor and length > before)
             if turn > CHECK and (enough or turn >= max(0.36 * self.n_iterations, 4 * CHECK)):
                 self._weigh(now, anchor)
-                bound, least = project(self._program, now, self._scratch.values)
-                if bound - 2 * least < limits.known:  # excludes all other states in any better labelling
+                bound, cheapest = project(self._program, now)
+                if bound - 2 * cheapest < known:  # excludes all other states in any better labelling
                     break
                 for part, kept in zip(now, anchor, strict=True):
                     kept[:] = part
@@ -91,7 +83,7 @@ class PrimalDual:
             before = length
         if len(self.y_block):  # with rows of factors, a round often ends before its first restart
             self._weigh(now, anchor)
-        self.bound, _ = project(self._program, now, self._scratch.values)
+        self.bound, _ = project(self._program, now)
 
     def _advance(self, turn: int, now: SpinPoint, anchor: SpinPoint) -> Generator[None, None, float]:
         """Run `CHECK` iterations, in one call or several; return the length of the last step."""
@@ -100,7 +92,7 @@ class PrimalDual:
         length, end = math.inf, turn + CHECK
         while turn < end:
             n = min(at_once, end - turn)
-            length = advance(n, turn, self._weight, self._program, now, anchor, self._scratch)
+            length = advance(n, turn, self._weight, self._program, now, anchor)
             turn += n
             self.n_iterations += n
             yield
@@ -173,19 +165,12 @@ class SpinPoint(NamedTuple):
     pushed: Floats  # a' y by column
 
 
-class SpinScratch(NamedTuple):
-    ahead: Floats  # by column: 2 z' - z
-    push: Floats  # by column: the change of A' y
-    values: Floats  # room for a block
-
-
 @inlined
 def move_pairs(
-    share: float, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint, scratch: SpinScratch
+    share: float, weight: float, program: SpinProgram, y: Floats, y_anchor: Floats, ahead: Floats, push: Floats
 ) -> float:
     """Take the dual half for the rows of pairs; return the squared length of the step."""
     first, second, sign = program.first, program.second, program.sign
-    y, y_anchor, ahead, push = now.y_pair, anchor.y_pair, scratch.ahead, scratch.push
     n, step, total = len(ahead) - len(first), PAIR_STEP / weight, 0.0
     for e in range(len(first)):
         i, j, s = first[e], second[e], sign[e]
@@ -204,11 +189,10 @@ def move_pairs(
 
 @inlined
 def move_cuts(
-    share: float, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint, scratch: SpinScratch
+    share: float, weight: float, program: SpinProgram, y: Floats, y_anchor: Floats, ahead: Floats, push: Floats
 ) -> float:
     """Take the dual half for the cuts; return the squared length of the step."""
     ptr, middle, column, upper = program.ptr, program.middle, program.column, program.cut_upper
-    y, y_anchor, ahead, push = now.y_cut, anchor.y_cut, scratch.ahead, scratch.push
     total = 0.0
     for r in range(len(upper)):
         excess = -upper[r]
@@ -230,13 +214,12 @@ def move_cuts(
 
 @compiled
 def advance(
-    n_iterations: int, turn: int, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint,
-    scratch: SpinScratch,
-) -> float:  # fmt: skip
+    n_iterations: int, turn: int, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint
+) -> float:
     """Run some iterations in place, `turn` after the anchor; return the length of the last step."""
     cost, lower, upper, of_column = program.cost, program.lower, program.upper, program.of_column
     z, pushed, z_anchor, pushed_anchor = now.z, now.pushed, anchor.z, anchor.pushed
-    ahead, push, total = scratch.ahead, scratch.push, 0.0
+    ahead, push, total = np.empty(len(z)), np.empty(len(z)), 0.0  # 2 z' - z, and the change of A' y
     for k in range(turn, turn + n_iterations):
         share = (k + 1.0) / (k + 2.0)
         if k == turn + n_iterations - 1:
@@ -251,9 +234,9 @@ def advance(
             ahead[j] = 2.0 * moved - z[j]
             z[j] = share * ahead[j] + (1.0 - share) * z_anchor[j]
         push[:] = 0.0
-        dual = move_pairs(share, weight, program, now, anchor, scratch)
-        dual += move_cuts(share, weight, program, now, anchor, scratch)
-        dual += move_blocks(share, weight, program.blocks, now.y_block, anchor.y_block, ahead, push, scratch.values)
+        dual = move_pairs(share, weight, program, now.y_pair, anchor.y_pair, ahead, push)
+        dual += move_cuts(share, weight, program, now.y_cut, anchor.y_cut, ahead, push)
+        dual += move_blocks(share, weight, program.blocks, now.y_block, anchor.y_block, ahead, push)
         for j in range(len(pushed)):
             pushed[j] = share * (pushed[j] + 2.0 * push[j]) + (1.0 - share) * pushed_anchor[j]
         if k == turn + n_iterations - 1:
@@ -262,7 +245,7 @@ def advance(
 
 
 @compiled
-def project(program: SpinProgram, now: SpinPoint, values: Floats) -> tuple[float, float]:
+def project(program: SpinProgram, now: SpinPoint) -> tuple[float, float]:
     """Project a point onto its bounds, and recompute A' y."""
     # Returns the upper bound that y proves, without the constant, and the smallest reduced cost of a spin that is not
     # fixed.
@@ -283,7 +266,7 @@ def project(program: SpinProgram, now: SpinPoint, values: Floats) -> tuple[float
             pushed[program.column[q]] += y_cut[r]
         for q in range(program.middle[r], program.ptr[r + 1]):
             pushed[program.column[q]] -= y_cut[r]
-    bound += project_blocks(program.blocks, y_block, pushed, values)
+    bound += project_blocks(program.blocks, y_block, pushed)
     for j in range(len(z)):
         z[j] = min(max(z[j], program.lower[j]), program.upper[j])
         reduced = program.cost[j] - pushed[j]

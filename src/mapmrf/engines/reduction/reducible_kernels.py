@@ -192,7 +192,9 @@ def fix(model: ReducibleModel, i: int) -> None:
 CANDIDATES = 8  # number of states, those with the highest scores, that every other state is compared with
 
 
-class ComparisonScratch(NamedTuple):
+class ReductionScratch(NamedTuple):
+    """Room for the comparison of a variable's states, and for the message of a variable that is eliminated."""
+
     rows: Floats  # the tables around the variable, a row for each of its states
     row_at: Ints  # where the rows of each factor start
     width: Ints  # number of entries in each of its rows
@@ -201,6 +203,13 @@ class ComparisonScratch(NamedTuple):
     verdict: Ints  # (most states,): the state that replaces it: itself, or -1 if it is impossible
     chosen: Ints  # (CANDIDATES,): the states that others are compared with
     digit: Ints  # (largest arity,): a configuration
+    around: Ints  # (largest arity,): the variables of the message
+    marked: Bools  # (n_vars,): the same variables as marks
+    step: Ints  # (largest arity,): their strides in it
+    member: Ints  # (largest degree + 1,): the factors that the message replaces
+    base: Ints  # (largest degree + 1,): their position in the tables
+    own: Ints  # (largest degree + 1,): their strides along the eliminated variable
+    jump: Ints  # (largest degree + 1, largest arity): their strides along the message's variables
 
 
 @inlined
@@ -247,7 +256,7 @@ def gather_table(model: ReducibleModel, a: int, i: int, i_edge: int, rows: Float
 
 
 @inlined
-def gather(model: ReducibleModel, i: int, scratch: ComparisonScratch) -> bool:
+def gather(model: ReducibleModel, i: int, scratch: ReductionScratch) -> bool:
     """Copy the tables of variable `i`, one row per state, with the maxima of the rows; False if they do not fit."""
     rows, row_at, width, best = scratch.rows, scratch.row_at, scratch.width, scratch.best
     n = model.n_alive[i]
@@ -278,7 +287,7 @@ def gather(model: ReducibleModel, i: int, scratch: ComparisonScratch) -> bool:
 
 
 @inlined
-def is_dominated(model: ReducibleModel, i: int, k: int, by: int, scratch: ComparisonScratch) -> bool:
+def is_dominated(model: ReducibleModel, i: int, k: int, by: int, scratch: ReductionScratch) -> bool:
     """Check Goldstein's criterion: whether the k-th state is never better than another.
 
     sum_f max_x (theta_f(k, x) - theta_f(by, x)) + theta_k - theta_by <= 0. Each maximum is at least the difference of
@@ -323,7 +332,7 @@ def choose(n: int, score: Floats, chosen: Ints) -> int:
 
 
 @inlined
-def drop_dominated(model: ReducibleModel, i: int, scratch: ComparisonScratch) -> bool:
+def drop_dominated(model: ReducibleModel, i: int, scratch: ReductionScratch) -> bool:
     """Remove the impossible and the dominated states of variable `i`; True if there were any."""
     score, verdict, chosen = scratch.score, scratch.verdict, scratch.chosen
     n, first = model.n_alive[i], model.var_ptr[i]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +12,9 @@ from mapmrf.engines.reduction.reducible_kernels import (
     CANDIDATES,
     NOTHING,
     ONE,
-    ComparisonScratch,
     EliminationLog,
     ReducibleModel,
+    ReductionScratch,
     ReductionTally,
     attach,
     detach,
@@ -99,11 +98,11 @@ class Reduction:
             self._model.theta_v[excluded] = -np.inf
         self._log = _log(problem)
         set_up(self._model)
-        self._rooms = _scratch(problem)
+        self._scratch = _scratch(problem)
 
     def advance(self, max_work: int = MOST_WORK) -> bool:
         """Reduce for about this much work, in table entries; return whether the reduction is complete."""
-        ended = reduce_model(self._model, self._log, *self._rooms, max_work)
+        ended = reduce_model(self._model, self._log, self._scratch, max_work)
         if ended:
             self._kept = np.flatnonzero(~self._model.gone)
             self.feasible = not self._model.counters.infeasible
@@ -194,7 +193,7 @@ def _room(problem: Problem) -> int:
     return min(max(4 * problem.n_configs, 1 << 16), 1 << 25)
 
 
-def _scratch(problem: Problem) -> tuple[ComparisonScratch, MessageScratch]:
+def _scratch(problem: Problem) -> ReductionScratch:
     card, degree = problem.graph.card, int(problem.degree.max(initial=0))
     n_states, arity = int(card.max(initial=1)), int(np.diff(problem.scope_ptr).max(initial=1))
     entries = np.zeros(problem.n_vars)
@@ -203,12 +202,12 @@ def _scratch(problem: Problem) -> tuple[ComparisonScratch, MessageScratch]:
     # maximum number of table entries around one variable for which its states are compared
     rows, (row_at, width) = np.empty(int(min(entries.max(initial=0), (1 << 22)))), np.empty((2, degree), dtype=np.int64)
     best, score = np.empty(int((problem.degree * card).max(initial=1))), np.empty(n_states)
-    verdict, chosen, digit = (np.empty(size, dtype=np.int64) for size in (n_states, CANDIDATES, arity))
-    comparison = ComparisonScratch(rows, row_at, width, best, score, verdict, chosen, digit)
+    verdict, chosen = np.empty(n_states, dtype=np.int64), np.empty(CANDIDATES, dtype=np.int64)
     digit, around, step = np.empty((3, arity), dtype=np.int64)
     member, base, own = np.empty((3, degree + 1), dtype=np.int64)
     marked, jump = np.zeros(problem.n_vars, dtype=np.bool_), np.empty((degree + 1, arity), dtype=np.int64)
-    return comparison, MessageScratch(digit, around, marked, step, member, base, own, jump)
+    comparison = rows, row_at, width, best, score, verdict, chosen
+    return ReductionScratch(*comparison, digit, around, marked, step, member, base, own, jump)
 
 
 def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph:
@@ -225,19 +224,11 @@ def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph
     states = model.alive[ranges(model.var_ptr[kept], count)] + np.repeat(model.var_ptr[kept], count)
     scope = short(number[model.scope[ranges(model.scope_ptr[live], arity)]])
     table_of, table_ptr, theta_t = _tables(problem, model, live, size[live], changed[live])
-    lists = one_shape_each(FactorLists(count, offsets(arity), scope, short(table_of), table_ptr, theta_t))
     weight = model.weight[live] if len(model.weight) else None
-    return FactorGraph(
-        card=count,
-        theta_v=model.theta_v[states],
-        scope_ptr=lists.scope_ptr,
-        scope=lists.scope,
-        table_of=lists.table_of,
-        table_ptr=lists.table_ptr,
-        theta_t=lists.theta_t,
-        constant=float(model.counters.constant),
-        weight=None if weight is None or np.all(weight == 1.0) else weight,
-    )
+    weight = None if weight is None or np.all(weight == 1.0) else weight
+    unary = model.theta_v[states], float(model.counters.constant)
+    lists = FactorLists(count, offsets(arity), scope, short(table_of), table_ptr, theta_t, weight, *unary)
+    return FactorGraph(**one_shape_each(lists)._asdict())
 
 
 def _tables(
@@ -269,21 +260,8 @@ def _tables(
 # Reduction of a model to a fixed point: remove states, fix variables, and eliminate those with a small message.
 
 
-class MessageScratch(NamedTuple):
-    digit: Ints  # (largest arity,): a configuration
-    around: Ints  # (largest arity,): the variables of the message
-    marked: Bools  # (n_vars,): the same variables as marks
-    step: Ints  # (largest arity,): their strides in it
-    member: Ints  # (largest degree + 1,): the factors that the message replaces
-    base: Ints  # (largest degree + 1,): their position in the tables
-    own: Ints  # (largest degree + 1,): their strides along the eliminated variable
-    jump: Ints  # (largest degree + 1, largest arity): their strides along the message's variables
-
-
 @compiled
-def reduce_model(
-    model: ReducibleModel, log: EliminationLog, comparison: ComparisonScratch, scratch: MessageScratch, max_work: int
-) -> bool:
+def reduce_model(model: ReducibleModel, log: EliminationLog, scratch: ReductionScratch, max_work: int) -> bool:
     """Process all queued variables, and those affected by a change; return whether the queue is empty.
 
     Once the budget is spent, only consequences of earlier decisions are processed. It stops after about `max_work`
@@ -307,7 +285,7 @@ def reduce_model(
             n = surroundings(model, i, scratch.around, scratch.marked)
             if n >= 0 and eliminate_variable(model, log, scratch, i, n):
                 continue
-            if drop_dominated(model, i, comparison):
+            if drop_dominated(model, i, scratch):
                 changed = True
         if changed:
             for at in range(model.nbr_ptr[i], model.nbr_ptr[i] + model.degree[i]):
@@ -369,7 +347,7 @@ def same_scope(model: ReducibleModel, around: Ints, n: int, marked: Bools) -> in
 
 
 @bare
-def eliminate_variable(model: ReducibleModel, log: EliminationLog, scratch: MessageScratch, i: int, n: int) -> bool:
+def eliminate_variable(model: ReducibleModel, log: EliminationLog, scratch: ReductionScratch, i: int, n: int) -> bool:
     """Maximise out variable `i` if that needs no more room: its factors become one on their `n` other variables.
 
     The message has no more variables than one of the factors and no more entries than all of them; a factor on the same
@@ -416,7 +394,7 @@ def eliminate_variable(model: ReducibleModel, log: EliminationLog, scratch: Mess
 
 
 @inlined
-def lay_out(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_members: int) -> None:
+def lay_out(model: ReducibleModel, scratch: ReductionScratch, i: int, n: int, n_members: int) -> None:
     """Compute table offsets for the first configuration, and strides, of the factors to be merged."""
     for f in range(n_members):
         a = scratch.member[f]
@@ -437,7 +415,7 @@ def lay_out(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_me
 
 @inlined
 def maximise(
-    model: ReducibleModel, choice: Ints, scratch: MessageScratch, i: int, n: int, n_members: int, entries: int
+    model: ReducibleModel, choice: Ints, scratch: ReductionScratch, i: int, n: int, n_members: int, entries: int
 ) -> None:
     """Write the message: of two or more variables to the pool, of one to its potentials, else to the constant."""
     around, digit, step, base = scratch.around, scratch.digit, scratch.step, scratch.base
@@ -484,7 +462,7 @@ def maximise(
 
 
 @inlined
-def replace(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_members: int, size: int) -> None:
+def replace(model: ReducibleModel, scratch: ReductionScratch, i: int, n: int, n_members: int, size: int) -> None:
     """Remove variable `i` and its factors; a message of two or more variables takes the slot of one of them."""
     widest = scratch.member[0]
     for f in range(1, n_members):

@@ -18,6 +18,7 @@ from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Func
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, min_fill_order
 from mapmrf.engines.reduction.reducible_kernels import EliminationLog
 from mapmrf.engines.reduction.reduction import LabelMap, Reduction, ReductionCounts
+from mapmrf.kernels.heaps_and_forests import part_of
 from mapmrf.model.factor_pool import FactorPool
 from mapmrf.model.graph import ROUND_OFF, FactorGraph
 from mapmrf.model.problem import Batch, Problem
@@ -300,15 +301,6 @@ def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Pro
     return Problem.compile(restricted, problem.threads, problem.memory)
 
 
-@inlined
-def root_of(parent: Ints, i: int) -> int:
-    """Return the root of `i`, halving the path to it."""
-    while parent[i] != i:
-        parent[i] = parent[parent[i]]
-        i = parent[i]
-    return i
-
-
 @compiled
 def find_components(scope_ptr: Ints, scope: Ints, component: Ints) -> None:
     """Number the components by their first variables.
@@ -320,9 +312,9 @@ def find_components(scope_ptr: Ints, scope: Ints, component: Ints) -> None:
     for i in range(len(parent)):
         parent[i] = i
     for a in range(len(scope_ptr) - 1):
-        one = root_of(parent, scope[scope_ptr[a]])
+        one = part_of(parent, scope[scope_ptr[a]])
         for e in range(scope_ptr[a] + 1, scope_ptr[a + 1]):
-            two = root_of(parent, scope[e])
+            two = part_of(parent, scope[e])
             one, two = min(one, two), max(one, two)  # the root of a component is its first variable
             parent[two] = one
     n = 0
@@ -339,36 +331,9 @@ def find_components(scope_ptr: Ints, scope: Ints, component: Ints) -> None:
 # -- Repeated removal of states that a dual solution excludes ---------------------------------------------------------
 
 
-class StateDrops:
+class StateDrops(NamedTuple):
     """Rounds of state removal on one problem, with any messages."""
 
-    def __init__(self, problem: Problem) -> None:
-        graph = problem.graph
-        n, largest = problem.n_states, int(np.diff(problem.scope_ptr).max(initial=1))
-        self.reach = np.zeros(n)  # bounds on the labellings with each state after a removal; -inf for removed states
-        self.model = DropModel(
-            var_ptr=graph.var_ptr.astype(np.int64),
-            theta_v=graph.theta_v,
-            scope_ptr=problem.scope_ptr.astype(np.int64),
-            edge_ptr=problem.edge_ptr.astype(np.int64),
-            state_at=graph.var_ptr[problem.scope].astype(np.int64),
-            table_at=graph.table_ptr[graph.table_of[problem.order]].astype(np.int64),
-            weight=problem.weight if len(problem.weight) else np.ones(problem.n_factors),
-            tables=graph.theta_t,
-            constant=float(graph.constant),
-            belief=np.zeros(n),
-            lost=np.zeros(n),
-            reach=self.reach,
-            best=np.zeros(problem.n_edge_states),
-            digit=np.zeros(largest, dtype=np.int64),
-        )
-
-    def remove_states(self, lam_e: Floats, left: Bools, target: float) -> float:
-        """Remove states from `left` that no labelling above `target` has; return the bound, -inf if nothing is left."""
-        return drop_states(self.model, lam_e, left, target)
-
-
-class DropModel(NamedTuple):
     var_ptr: Ints
     theta_v: Floats  # states of the variables, and their potentials
     scope_ptr: Ints  # edges of the factors
@@ -378,15 +343,36 @@ class DropModel(NamedTuple):
     weight: Floats
     tables: Floats
     constant: float
-    belief: Floats  # scratch: beliefs, losses and bounds of states
+    belief: Floats  # scratch: beliefs and losses of states
     lost: Floats
-    reach: Floats
+    reach: Floats  # bounds on the labellings with each state after a removal; -inf for removed states
     best: Floats  # scratch: max-marginals of edge states
     digit: Ints  # scratch: a configuration
 
+    @classmethod
+    def of(cls, problem: Problem) -> StateDrops:
+        graph = problem.graph
+        belief, lost, reach = np.zeros((3, problem.n_states))
+        return cls(
+            var_ptr=graph.var_ptr.astype(np.int64),
+            theta_v=graph.theta_v,
+            scope_ptr=problem.scope_ptr.astype(np.int64),
+            edge_ptr=problem.edge_ptr.astype(np.int64),
+            state_at=graph.var_ptr[problem.scope].astype(np.int64),
+            table_at=problem.table_at.astype(np.int64),
+            weight=problem.weight if len(problem.weight) else np.ones(problem.n_factors),
+            tables=graph.theta_t,
+            constant=float(graph.constant),
+            belief=belief,
+            lost=lost,
+            reach=reach,
+            best=np.zeros(problem.n_edge_states),
+            digit=np.zeros(int(np.diff(problem.scope_ptr).max(initial=1)), dtype=np.int64),
+        )
+
 
 @inlined
-def factor_best(a: int, model: DropModel, lam: Floats, left: Bools) -> float:
+def factor_best(a: int, model: StateDrops, lam: Floats, left: Bools) -> float:
     """Compute the max-marginals of a factor over the remaining states in `best`; return the maximum."""
     edge_ptr, state_at, tables, best, digit = model.edge_ptr, model.state_at, model.tables, model.best, model.digit
     first, end = model.scope_ptr[a], model.scope_ptr[a + 1]
@@ -417,7 +403,7 @@ def factor_best(a: int, model: DropModel, lam: Floats, left: Bools) -> float:
 
 
 @inlined
-def begin_round(model: DropModel, lam: Floats, left: Bools) -> float:
+def begin_round(model: StateDrops, lam: Floats, left: Bools) -> float:
     """Compute beliefs and the losses of states; return the sum of the maxima, -inf if a variable has no state."""
     belief, lost = model.belief, model.lost
     for s in range(len(belief)):
@@ -440,7 +426,7 @@ def begin_round(model: DropModel, lam: Floats, left: Bools) -> float:
 
 
 @inlined
-def end_round(model: DropModel, left: Bools, bound: float, target: float) -> tuple[float, bool]:
+def end_round(model: StateDrops, left: Bools, bound: float, target: float) -> tuple[float, bool]:
     """Remove states below the target; return the bound, -inf if nothing is left, and whether any was removed."""
     lowest, dropped, reach = bound, False, model.reach
     for i in range(len(model.var_ptr) - 1):
@@ -458,7 +444,7 @@ def end_round(model: DropModel, left: Bools, bound: float, target: float) -> tup
 
 
 @compiled
-def drop_states(model: DropModel, lam: Floats, left: Bools, target: float) -> float:
+def drop_states(model: StateDrops, lam: Floats, left: Bools, target: float) -> float:
     """Remove states that are in no labelling above `target`; return the bound, -inf if a variable has none left."""
     while True:
         bound = begin_round(model, lam, left)

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
-from mapmrf.arrays import Floats
+from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.spins.search import SpinCouplings, dense_matrix
-from mapmrf.engines.spins.triangles import Triangles, TriangleSet, add_triangles, set_slack
+from mapmrf.engines.spins.triangles import TriangleSet, add_triangles, set_slack
 from mapmrf.run import pace
 
 UPDATE_EVERY = 10  # sweeps between updates of the multipliers
@@ -48,7 +48,7 @@ class TightRelaxation:
     def ascend(self, sweeps: int) -> Steps:
         """Run coordinate ascent at fixed multipliers, in steps."""
         spins, some = self.spins, self.step_sweeps
-        set_matrix(spins, self.cuts.triangles, self.cuts.multiplier)
+        set_matrix(spins, self.cuts.corners, self.cuts.kind, self.cuts.multiplier)
         spins.inertia[:] = 0.0
         for done in range(0, sweeps, some):
             if done:
@@ -63,7 +63,7 @@ class TightRelaxation:
         multiplier, slack, price = self.cuts.multiplier, np.zeros(len(self.cuts)), np.zeros(len(self.cuts))
         some, spent = min(UPDATE_EVERY, self.step_sweeps), 0
         for done in range(some, sweeps + 1, some):
-            press(self.spins, self.cuts.triangles, multiplier, slack, price, self.penalty, some)
+            press(self.spins, self.cuts.corners, self.cuts.kind, multiplier, slack, price, self.penalty, some)
             if done % UPDATE_EVERY < some:
                 multiplier[:] = price
             spent += some * self.work
@@ -76,7 +76,7 @@ class TightRelaxation:
         """Replace slack inequalities by violated ones, in steps; return how many are new."""
         gram = self.gram()
         slack = np.zeros(len(self.cuts))
-        set_slack(self.cuts.triangles, gram, slack)
+        set_slack(self.cuts.corners, self.cuts.kind, gram, slack)
         self.cuts.drop_slack(slack)
         # Inequalities per spin that are added at a time
         return (yield from self.cuts.add_violated(gram, 5 * len(gram)))
@@ -116,28 +116,28 @@ class RelaxedSpins(NamedTuple):
 
 
 @bare
-def set_matrix(spins: RelaxedSpins, triangles: Triangles, price: Floats) -> None:
+def set_matrix(spins: RelaxedSpins, corners: Ints, kind: Ints, price: Floats) -> None:
     """Add the inequalities at their prices to the couplings; `inertia` counts the active ones at every spin."""
     n = len(spins.base)
     for i in range(n):
         spins.inertia[i] = 0.0
         for j in range(n):
             spins.matrix[i, j] = spins.base[i, j]
-    add_triangles(triangles, price, spins.matrix, spins.inertia)
+    add_triangles(corners, kind, price, spins.matrix, spins.inertia)
 
 
 @bare
 def press(
-    spins: RelaxedSpins, triangles: Triangles, multiplier: Floats, slack: Floats, price: Floats, penalty: float,
-    sweeps: int,
+    spins: RelaxedSpins, corners: Ints, kind: Ints, multiplier: Floats, slack: Floats, price: Floats,
+    penalty: float, sweeps: int,
 ) -> None:  # fmt: skip
     """Run sweeps of coordinate ascent; before each, prices are the multipliers updated by the penalty."""
     for _ in range(sweeps):
         set_gram(spins.vectors, spins.gram)
-        set_slack(triangles, spins.gram, slack)
+        set_slack(corners, kind, spins.gram, slack)
         for t in range(len(price)):
             price[t] = max(0.0, multiplier[t] - penalty * slack[t])
-        set_matrix(spins, triangles, price)
+        set_matrix(spins, corners, kind, price)
         for i in range(len(spins.inertia)):
             # Damping of a vector per active inequality at it, relative to the penalty
             spins.inertia[i] *= 0.2 * penalty

@@ -23,7 +23,7 @@ SOURCE = Path(mapmrf.__file__).parent
 ROOT = Path(__file__).parents[1]
 LEDGER = Path(__file__).with_name("house.csv")
 KERNEL_MARKS = {"compiled", "bare", "inlined"}
-ONE_FILE_EACH = {"methods", "formats", "bridges", "peers"}
+ONE_FILE_EACH = {"methods", "formats", "bridges"}
 """Folders in which a file may be as short as its subject."""
 FRONTS = {"__init__.py", "__main__.py", "_version.py"}
 

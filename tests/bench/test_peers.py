@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, Status, UnknownName, UnsupportedModel
 from mapmrf.bench import peers
-from mapmrf.bench.peers import Found, Ready, installed, missing, names, prepare, solve_with
+from mapmrf.bench.peers import Found, Ready, installed, missing, prepare, solve_with
 from mapmrf.bench.run_list import MethodConfig, RunList, from_files
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid, random_graph
@@ -28,24 +25,22 @@ GRAPH = grid(3, 3, 2.0, seed=4)
 
 
 @pytest.fixture
-def peer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    module = ModuleType("mapmrf.bench.peers.made_up")
-    module.PACKAGE, module.MODULE = "mapmrf", "mapmrf"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(peers, "names", lambda: ["made_up"])
-    return module
+def peer(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    made_up = SimpleNamespace(package="mapmrf", module="mapmrf")
+    monkeypatch.setattr(peers, "PEERS", {"made_up": made_up})
+    return made_up
 
 
-def says(module: Any, *found: Found | Ready) -> None:
+def says(peer: SimpleNamespace, *found: Found | Ready) -> None:
     def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
         yield from found
         while True:
             yield found[-1]
 
-    module.run = run
+    peer.run = run
 
 
-def test_values_are_evaluated_and_the_best_is_kept(peer: ModuleType) -> None:
+def test_values_are_evaluated_and_the_best_is_kept(peer: SimpleNamespace) -> None:
     labels = brute_force(GRAPH)[1]
     best = GRAPH.value(labels)
     says(peer, Found(np.array(labels), iterations=1), Found(np.zeros(9, dtype=int), 100.0, 2, finished=True))
@@ -55,7 +50,7 @@ def test_values_are_evaluated_and_the_best_is_kept(peer: ModuleType) -> None:
     assert [point.value for point in result.trace] == [best, best]
 
 
-def test_bounds_that_meet_values_prove_them_and_endless_peers_are_stopped(peer: ModuleType) -> None:
+def test_bounds_that_meet_values_prove_them_and_endless_peers_are_stopped(peer: SimpleNamespace) -> None:
     best, labels = brute_force(GRAPH)
     for bound, status in ((best + 1e-14, Status.OPTIMAL), (best + 1e-9, Status.WITHIN_TOLERANCE)):
         says(peer, Found(np.array(labels), bound))
@@ -64,15 +59,16 @@ def test_bounds_that_meet_values_prove_them_and_endless_peers_are_stopped(peer: 
     assert solve_with("made_up", GRAPH, 0.1, 0).status is Status.TIME_LIMIT
 
 
-def test_a_missing_package_is_said(peer: ModuleType) -> None:
-    peer.MODULE = "no_such_package.part"  # type: ignore[attr-defined]
-    peer.PACKAGE = "no-such-package"  # type: ignore[attr-defined]
-    assert installed() == [] and missing() == {"made_up": "no-such-package"}
+def test_a_missing_package_is_said(peer: SimpleNamespace) -> None:
+    peer.module, peer.package = "no_such_package.part", "no-such-package"
+    assert installed() == [] and missing() == ["made_up"]
     with pytest.raises(UnsupportedModel, match=r"made_up; pip install 'mapmrf\[peers\]', or only no-such-package"):
         solve_with("made_up", GRAPH, 1.0, 0)
 
 
-def test_what_comes_before_ready_is_set_up_and_not_solving(peer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_before_ready_is_set_up_and_not_solving(
+    peer: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [100.0]
     monkeypatch.setattr(peers.time, "perf_counter", lambda: clock[0])
 
@@ -86,27 +82,24 @@ def test_what_comes_before_ready_is_set_up_and_not_solving(peer: ModuleType, mon
         clock[0] += 5.0
         yield Found(iterations=3)
 
-    peer.run = run  # type: ignore[attr-defined]
+    peer.run = run
     result = solve_with("made_up", GRAPH, 1.0, 0)
     assert (result.compile_time, result.runtime) == (50.5, 50.5 + 5.75)
     assert [point.time for point in result.trace] == [0.25, 0.75, 5.75]
     assert result.status is Status.TIME_LIMIT
 
 
-def test_the_version_of_a_package_is_told(peer: ModuleType) -> None:
+def test_the_version_of_a_package_is_told(peer: SimpleNamespace) -> None:
     assert prepare("made_up") == f"mapmrf {mapmrf.__version__}"
-    peer.PACKAGE = "not-by-pip"  # type: ignore[attr-defined]
+    peer.package = "not-by-pip"
     assert prepare("made_up") == "not-by-pip"
 
 
-def test_every_peer_names_its_package_and_an_unknown_one_is_named() -> None:
+def test_an_unknown_peer_is_named() -> None:
     refuses(UnknownName, "no peer is named 'nobody'; known: cpsat, dwave", solve_with, "nobody", GRAPH, 1.0, 0)
-    for name in names():
-        module = importlib.import_module(f"mapmrf.bench.peers.{name}")
-        assert module.PACKAGE and module.MODULE and callable(module.run)
 
 
-def test_a_benchmark_can_run_a_peer(tmp_path: Path, peer: ModuleType) -> None:
+def test_a_benchmark_can_run_a_peer(tmp_path: Path, peer: SimpleNamespace) -> None:
     mapmrf.write(GRAPH, tmp_path / "m.uai")
     says(peer, Found(np.zeros(9, dtype=int), finished=True))
     task = RunList([MethodConfig("peer:made_up")], from_files([tmp_path / "m.uai"])).tasks()[0]
@@ -119,7 +112,7 @@ def test_a_benchmark_can_run_a_peer(tmp_path: Path, peer: ModuleType) -> None:
 WITH_BOUND = ("cpsat", "qpbo", "toulbar2")
 
 
-@pytest.mark.parametrize("name", ["cpsat", "dwave", "pgmax", "pgmpy", "qpbo", "toulbar2"])
+@pytest.mark.parametrize("name", peers.PEERS)
 def test_real_peers_are_honest_and_say_what_they_cannot_take(name: str) -> None:
     if name not in installed():
         pytest.skip(f"{name} is not installed: pip install 'mapmrf[peers]'")
@@ -137,7 +130,7 @@ def test_real_peers_are_honest_and_say_what_they_cannot_take(name: str) -> None:
         assert math.isfinite(result.value) or graph is not GRAPH
 
 
-def test_what_a_peer_tells_afterwards_is_heard_to_its_end(peer: Any) -> None:
+def test_what_a_peer_tells_afterwards_is_heard_to_its_end(peer: SimpleNamespace) -> None:
     """A peer that tells its course when its time is over must not lose all but the first of it."""
     best, labels = brute_force(GRAPH)
 

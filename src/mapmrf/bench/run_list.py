@@ -149,10 +149,10 @@ class MethodConfig:
             given = " ".join(f"{key}={value}" for key, value in self.options.items())
             object.__setattr__(self, "name", f"{self.short} {given}".strip())
         if self.is_peer:
-            from mapmrf.bench.peers import names
+            from mapmrf.bench.peers import PEERS
 
-            if self.peer not in names():
-                raise OptionError(f"no peer is named {self.peer!r}; known: {', '.join(names())}")
+            if self.peer not in PEERS:
+                raise OptionError(f"no peer is named {self.peer!r}; known: {', '.join(PEERS)}")
             if self.options:
                 raise OptionError(f"{self.method} has no options, found {', '.join(self.options)}")
             return

@@ -96,7 +96,7 @@ def _runs(given: dict[str, Any], peers: bool) -> list[MethodConfig]:
     if absent := [run.peer for run in runs if run.is_peer and run.peer in missing()]:
         raise OptionError(advice(absent))  # before the first run
     if peers or EVERY_PEER in named:
-        absent = list(missing())
+        absent = missing()
         if not runs and not installed():
             raise OptionError(f"no other package is installed: {advice(absent)}")
         if absent:

@@ -16,8 +16,7 @@ from mapmrf.learn.features import potential_counts
 from strategies import brute_force
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install 'mapmrf[torch]'")
-from mapmrf.torch import MapLayer, PerturbedLoss  # noqa: E402
-from mapmrf.torch.layers import LayerSmoothing  # noqa: E402
+from mapmrf.torch import LayerSmoothing, MapLayer, PerturbedLoss  # noqa: E402
 
 MODES = ("perturbed", "imle", "sparsemap", "local")
 every_mode = pytest.mark.parametrize("mode", MODES)

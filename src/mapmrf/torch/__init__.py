@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from mapmrf.torch.layers import MapLayer as MapLayer
     from mapmrf.torch.layers import PerturbedLoss as PerturbedLoss
 
-_LAZY = {"MapLayer": "layers", "PerturbedLoss": "layers", "LayerSmoothing": "smoothing"}
+__all__ = ["LayerSmoothing", "MapLayer", "PerturbedLoss"]
 
 
 def __getattr__(name: str) -> Any:
     """Import PyTorch when a layer is first used."""
-    if name not in _LAZY:
+    if name not in __all__:
         raise AttributeError(f"module 'mapmrf.torch' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"mapmrf.torch.{_LAZY[name]}"), name)
+    return getattr(importlib.import_module("mapmrf.torch.layers"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *__all__})

@@ -90,7 +90,10 @@ class LinearModel:
         features = _unary_features(as_array(unary, "unary"), n_states)
         n, k, _ = features.shape
         pairs = checked_edges(edges)
-        basis = np.eye(k * k) if tables is None else _basis(as_array(tables, "tables"), k)
+        basis = np.eye(k * k)[:, None] if tables is None else as_array(tables, "tables")
+        if tables is not None and (basis.ndim != 3 or basis.shape[1:] != (k, k)):
+            raise GraphError(f"tables has shape {basis.shape}, expected (n_tables, {k}, {k})")
+        basis = basis.reshape(-1, k * k)
         given = None if edge_features is None else as_array(edge_features, "edge_features")
         if given is not None and (given.ndim != 2 or len(given) != len(pairs)):
             raise GraphError(f"edge_features has shape {given.shape}, expected ({len(pairs)}, n_edge_features)")
@@ -105,7 +108,6 @@ class LinearModel:
 
     @property
     def n_weights(self) -> int:
-        """Number of weights."""
         return int(self.matrix.shape[1])
 
     def at(self, weights: ArrayLike) -> FactorGraph:
@@ -135,16 +137,6 @@ class LinearModel:
         return np.asarray(potential_counts(self.graph, self.graph.check_labels(labels)) @ self.matrix)
 
     def check_weights(self, weights: ArrayLike) -> Floats:
-        """The weights (n_weights,) as an array; raise GraphError unless their number is right and all are finite.
-
-        Examples
-        --------
-        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
-        >>> model.check_weights([1, 2])
-        Traceback (most recent call last):
-        ...
-        mapmrf.errors.GraphError: weights has shape (2,), expected (3,)
-        """
         found = as_array(weights, "weights")
         if found.shape != (self.n_weights,):
             raise GraphError(f"weights has shape {found.shape}, expected ({self.n_weights},)")
@@ -162,12 +154,6 @@ def potential_counts(graph: FactorGraph, labels: Ints) -> Floats:
         places = len(graph.theta_v) + graph.table_ptr[graph.table_of].astype(np.int64) + inside
         counts += np.bincount(places, graph.weight, len(counts))
     return counts
-
-
-def _basis(tables: Floats, k: int) -> Floats:
-    if tables.ndim != 3 or tables.shape[1:] != (k, k):
-        raise GraphError(f"tables has shape {tables.shape}, expected (n_tables, {k}, {k})")
-    return tables.reshape(-1, k * k)
 
 
 def _unary_features(unary: Floats, n_states: int | None) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -90,7 +90,10 @@ class StructuredSVM:
         log, random, status = TrainingLog(callback), np.random.default_rng(self.seed), "epoch_limit"
         with interrupts.Interrupts():
             for epoch in range(1, self.epochs + 1):
-                descent.sweep(random.permutation(len(examples)).tolist(), log)
+                for i in random.permutation(len(examples)).tolist():
+                    if log.stopped:
+                        break
+                    descent.step(i)
                 if not log.stopped and (epoch % self.check_every == 0 or epoch == self.epochs):
                     log.add(descent.measure(epoch))
                     status = "converged" if log.points[-1].gap <= close else status
@@ -151,13 +154,6 @@ class BlockDual:
         found = hinge_loss(self.examples[i], weights, how.inference, initial=start, seed=how.seed)
         self.known[i] = found.result
         return found
-
-    def sweep(self, order: Sequence[int], log: TrainingLog) -> None:
-        """A step for each example, unless training is stopped."""
-        for i in order:
-            if log.stopped:
-                return
-            self.step(i)
 
     def step(self, i: int) -> None:
         """Add the most violated labelling of an example to its corners, and improve their combination."""
@@ -259,20 +255,12 @@ class StochasticDescent:
                         break
                     losses.append(path.step(i, int(random.integers(2**31))))
                 if not log.stopped:
-                    value, exact = float(np.mean([loss.value for loss in losses])), all(loss.exact for loss in losses)
+                    value, exact = float(np.mean([loss for loss, _ in losses])), all(exact for _, exact in losses)
                     log.add(TrainingPoint(epoch, value, -np.inf, exact, path.mean.copy()))
                 if log.stopped:
                     break
         status = "interrupted" if log.cancelled else "epoch_limit"
         return Trained(path.mean, status, tuple(log.points), self.inference)
-
-
-class LossAt(NamedTuple):
-    """A loss with its gradient, and whether inference was exact."""
-
-    value: float
-    gradient: Floats
-    exact: bool
 
 
 class DescentPath:
@@ -283,22 +271,19 @@ class DescentPath:
         self.weights, self.mean, self.t = np.zeros(n_weights), np.zeros(n_weights), 0
         self.known: list[Result | None] = [None] * len(examples)
 
-    def step(self, i: int, seed: int) -> LossAt:
-        """Move along the gradient of one example; return its regularised loss before."""
-        found, lam = self.look(i, seed), self.options.regularisation
-        value = found.value + lam / 2 * float(self.weights @ self.weights)
-        self.t += 1
-        length = 1.0 / (lam * self.t) if self.options.step is None else self.options.step / np.sqrt(self.t)
-        self.weights = self.weights - length * (lam * self.weights + found.gradient)
-        self.mean = self.mean + 2.0 / (self.t + 1) * (self.weights - self.mean)
-        return found._replace(value=value)
-
-    def look(self, i: int, seed: int) -> LossAt:
-        how, example, start = self.options, self.examples[i], self.known[i]
+    def step(self, i: int, seed: int) -> tuple[float, bool]:
+        """Move along the gradient of one example; return its regularised loss before, and whether it is exact."""
+        how, example, start, lam = self.options, self.examples[i], self.known[i], self.options.regularisation
         if how.target == "hinge":
             hinge = hinge_loss(example, self.weights, how.inference, initial=start, seed=seed)
-            self.known[i] = hinge.result
-            return LossAt(hinge.value, hinge.gradient, hinge.exact)
-        found = log_likelihood(example, self.weights, how.inference, samples=how.samples, initial=start, seed=seed)
-        self.known[i] = found.result
-        return LossAt(-found.value, -found.gradient, found.result.status is Status.OPTIMAL)
+            value, gradient, result = hinge.value, hinge.gradient, hinge.result
+        else:
+            found = log_likelihood(example, self.weights, how.inference, samples=how.samples, initial=start, seed=seed)
+            value, gradient, result = -found.value, -found.gradient, found.result
+        self.known[i] = result
+        value += lam / 2 * float(self.weights @ self.weights)
+        self.t += 1
+        length = 1.0 / (lam * self.t) if how.step is None else how.step / np.sqrt(self.t)
+        self.weights = self.weights - length * (lam * self.weights + gradient)
+        self.mean = self.mean + 2.0 / (self.t + 1) * (self.weights - self.mean)
+        return value, result.status is Status.OPTIMAL

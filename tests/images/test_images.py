@@ -86,9 +86,7 @@ def test_a_grid_of_any_size_is_the_model_built_table_by_table(kind, height, widt
 def test_a_table_of_ones_own_has_the_earlier_pixel_in_its_rows() -> None:
     table = np.array([[0.0, -3.0], [-0.5, -np.inf]])
     graph = images.grid_model(np.zeros((1, 2, 2)), table, weight=2.0)
-    assert graph.value([0, 1]) == -6.0
-    assert graph.value([1, 0]) == -1.0
-    assert graph.value([1, 1]) == -math.inf
+    assert [graph.value(labels) for labels in ([0, 1], [1, 0], [1, 1])] == [-6.0, -1.0, -math.inf]
 
 
 def test_costs_are_the_negative_of_log_potentials() -> None:
@@ -160,16 +158,13 @@ def test_a_pair_of_weight_zero_cannot_forbid_anything() -> None:
 
 def test_a_number_for_every_offset_is_taken_as_it_is() -> None:
     unary = RNG.normal(size=(3, 4, 3))
-    graph = images.grid_model(unary, weight={(1, 0): 2.0, (0, 1): 0.5, (1, 1): 0.25, (0, 2): 0.125})
     by_offset = {(1, 0): 2.0, (0, 1): 0.5, (1, 1): 0.25, (0, 2): 0.125}
+    graph = images.grid_model(unary, weight=by_offset)
     assert graph.weight is None
     for _ in range(20):
         x = RNG.integers(0, 3, (3, 4))
-        value = sum(unary[p][x[p]] for p in np.ndindex(3, 4))
-        for (rows, columns), weight in by_offset.items():
-            for r, c in np.ndindex(3 - rows, 4 - columns):
-                value -= weight * (x[r, c] != x[r + rows, c + columns])
-        assert graph.value(x.ravel()) == pytest.approx(value)
+        expected = plain_value(x, unary, by_offset, lambda p, q: by_offset[q[0] - p[0], q[1] - p[1]])
+        assert graph.value(x.ravel()) == pytest.approx(expected)
     mixed = images.grid_model(unary, weight={(0, 1): 0.5, (1, 0): np.full((2, 4), 2.0)})
     assert_same_model(mixed, images.grid_model(unary, weight={(0, 1): 0.5, (1, 0): 2.0}), 3)
     assert images.grid_model(unary, weight={(0, 1): 0.5, (1, 0): 0}).n_factors == 9
@@ -270,10 +265,9 @@ def test_channels_may_be_on_any_axis() -> None:
 @pytest.mark.parametrize("prices", [0.7, [0.0, 1.5, 0.4]])
 def test_label_costs_are_paid_once_for_every_label_in_use(prices: Any) -> None:
     unary, keep = RNG.normal(size=(2, 3, 3)), np.array([[True, True, False], [True, True, True]])
-    graph = images.grid_model(unary, weight=0.3, mask=keep, guide=RNG.random((2, 3)), label_costs=prices)
-    plain = images.grid_model(unary, weight=0.3, mask=keep, guide=RNG.random((2, 3)))
+    shared: dict[str, Any] = {"weight": 0.3, "mask": keep, "guide": RNG.random((2, 3))}
+    graph, plain = images.grid_model(unary, label_costs=prices, **shared), images.grid_model(unary, **shared)
     assert graph.n_vars == 5 + 3
-    plain = FactorGraph(**{**vars_of(graph), "card": graph.card[:5], **_pixels_only(graph, plain.n_factors)})
     paid = np.broadcast_to(prices, 3)
     for x in every_labelling(5, 3):
         used = [int(k in x) for k in range(3)]
@@ -285,24 +279,6 @@ def test_label_costs_are_paid_once_for_every_label_in_use(prices: Any) -> None:
     best = max(every_labelling(5, 3), key=lambda x: plain.value(x) - sum(paid[k] for k in set(x)))
     result = mapmrf.solve(graph.expanded(), "exhaustive")
     assert images.to_image(result, mask=keep, label_costs=True)[keep].tolist() == list(best)
-
-
-def vars_of(graph: FactorGraph) -> dict[str, Any]:
-    names = ("card", "theta_v", "scope_ptr", "scope", "table_of", "table_ptr", "theta_t", "weight")
-    return {name: getattr(graph, name) for name in names}
-
-
-def _pixels_only(graph: FactorGraph, n_pairs: int) -> dict[str, Any]:
-    """The arrays of a model with label costs, cut down to its pixels by hand."""
-    assert graph.weight is not None
-    assert np.all(graph.weight[n_pairs:] == 1.0)
-    return {
-        "theta_v": graph.theta_v[:15],
-        "scope_ptr": graph.scope_ptr[: n_pairs + 1],
-        "scope": graph.scope[: 2 * n_pairs],
-        "table_of": graph.table_of[:n_pairs],
-        "weight": graph.weight[:n_pairs],
-    }
 
 
 def test_the_callers_arrays_are_neither_changed_nor_locked() -> None:
@@ -455,7 +431,8 @@ def test_superpixels_refuse_what_does_not_fit() -> None:
 def test_the_model_takes_the_bytes_that_were_estimated(neighbours: int, weighted: bool) -> None:
     guide = RNG.random((60, 50)) if weighted else None
     graph = images.grid_model(np.zeros((60, 50, 6)), neighbours=neighbours, guide=guide)
-    found = sum(array.nbytes for array in vars_of(graph).values() if array is not None)
+    names = ("card", "theta_v", "scope_ptr", "scope", "table_of", "table_ptr", "theta_t", "weight")
+    found = sum(array.nbytes for name in names if (array := getattr(graph, name)) is not None)
     estimate = images.estimate_memory((60, 50), 6, neighbours=neighbours, weighted=weighted)
     assert estimate.model == pytest.approx(found, rel=0.01)
 

@@ -333,9 +333,14 @@ class PairTerms:
         theta_t, table_sizes = tables.reshape(-1), np.full(len(tables), n_labels**2)
         if unaries.prices is not None:
             card = np.concatenate([card, np.full(n_labels, 2)])
-            scope = np.concatenate([scope, *(_price_scope(n, k) for k in priced)])
+            # A variable may have label k only if the variable of that label, n + k, is in state 1.
+            pixels = np.arange(n, dtype=np.int32 if n + n_labels < 2**31 else np.int64)
+            ends = [np.stack([pixels, np.full_like(pixels, n + k)], axis=1).ravel() for k in priced]
+            scope = np.concatenate([scope, *ends])
+            locks = np.zeros((len(priced), n_labels, 2))
+            locks[np.arange(len(priced)), priced, 0] = -np.inf
             table_of = np.concatenate([table_of, np.repeat(len(tables) + np.arange(len(priced)), n)])
-            theta_t = np.concatenate([theta_t, *(_price_table(n_labels, k) for k in priced)])
+            theta_t = np.concatenate([theta_t, locks.ravel()])
             table_sizes = np.concatenate([table_sizes, np.full(len(priced), 2 * n_labels)])
             weight = None if weight is None else np.concatenate([weight, np.ones(n * len(priced))])
         return FactorGraph(
@@ -393,16 +398,3 @@ def as_given(values: ArrayLike, what: str) -> NDArray[Any]:
     except (TypeError, ValueError) as error:
         raise GraphError(f"{what} is not an array of numbers ({error})") from None
     return array if array.dtype.kind in "biuf" else numbers(array, what)
-
-
-def _price_scope(n: int, k: int) -> Ints:
-    scope = np.empty((n, 2), dtype=np.int32 if n + k < 2**31 else np.int64)
-    scope[:, 0], scope[:, 1] = np.arange(n), n + k
-    return scope.reshape(-1)
-
-
-def _price_table(n_labels: int, k: int) -> Floats:
-    """A variable may have label k only if the variable of that label is in state 1."""
-    table = np.zeros((n_labels, 2))
-    table[k, 0] = -np.inf
-    return table.reshape(-1)

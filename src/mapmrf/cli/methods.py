@@ -8,27 +8,12 @@ import io
 import json
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf.cli.program import (
-    bytes_option,
-    check_outputs,
-    evidence_option,
-    exit_code,
-    force_option,
-    json_option,
-    main,
-    method_option,
-    read_model,
-    report,
-    set_option,
-    strict_json,
-    table,
-    time_option,
-)
+from mapmrf.cli import program
 from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:
@@ -38,18 +23,18 @@ _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 _WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
 
 
-@main.command()
+@program.main.command()
 @click.argument("model")
-@method_option
-@evidence_option
+@program.method_option
+@program.evidence_option
 @click.option("--grid", multiple=True, metavar="KEY=V,V,..", help="Values to try for an option, or seeds.")
-@set_option
-@time_option
+@program.set_option
+@program.time_option
 @click.option("--jobs", type=click.IntRange(min=1), help="Number of runs in parallel; by default all cores.")
 @click.option("--output", "-o", metavar="FILE.csv", help="Write the full table.")
-@bytes_option
-@force_option
-@json_option
+@program.bytes_option
+@program.force_option
+@program.json_option
 def tune(
     model: str,
     method: str | None,
@@ -65,7 +50,7 @@ def tune(
 
     Without --grid, the paper's grid of rho, eta and rho_upper is searched; a --grid of other options replaces it.
     """
-    check_outputs(output)
+    program.check_outputs(output)
     from mapmrf.questions.tune import PAPER_AXES, tune
     from mapmrf.run.registry import method_class
 
@@ -75,32 +60,28 @@ def tune(
     if not set(axes) <= set(PAPER_AXES):
         axes = {"grid": axes}
     options = parse_settings(method_class(name), settings)
-    graph = read_model(model, evidence)
+    graph = program.read_model(model, evidence)
     tuning = tune(graph, name, time_limit=time_limit, jobs=jobs, progress=True, **axes, **seeds, **options)
     if output is not None:
-        _write_rows(tuning.table, output)
+        from mapmrf.formats.files import write_bytes
+
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, list(tuning.table[0]))
+        writer.writeheader()
+        writer.writerows(tuning.table)
+        write_bytes(output, text.getvalue().encode())
     if as_json:
         result = json.loads(tuning.result.to_json())
-        click.echo(strict_json({"best": tuning.best, "result": result, "table": tuning.table}))
+        click.echo(program.strict_json({"best": tuning.best, "result": result, "table": tuning.table}))
     else:
         best = " ".join(f"--set {key}={value}" for key, value in tuning.best.items())
         rows = sorted(tuning.table, key=lambda row: (-row["value"], row["runtime"]))[:10]
-        click.echo(f"{table(rows)}\n\nbest           {best}\n{report(tuning.result)}")
-    return exit_code(tuning.result.status)
+        click.echo(f"{program.table(rows)}\n\nbest           {best}\n{program.report(tuning.result)}")
+    return program.exit_code(tuning.result.status)
 
 
-def _write_rows(rows: Sequence[Mapping[str, Any]], path: str) -> None:
-    from mapmrf.formats.files import write_bytes
-
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [])
-    writer.writeheader()
-    writer.writerows(rows)
-    write_bytes(path, text.getvalue().encode())
-
-
-@main.command()
-@json_option
+@program.main.command()
+@program.json_option
 def methods(as_json: bool) -> None:
     """List the methods, what each provides, and its options."""
     from mapmrf.run.registry import methods
@@ -111,7 +92,7 @@ def methods(as_json: bool) -> None:
         options = dataclasses.asdict(cls())  # type: ignore[call-overload]
         known[name] = {"title": cls.title, "family": cls.family, **flags, "options": options}
     if as_json:
-        click.echo(strict_json(known))
+        click.echo(program.strict_json(known))
         return
     rows, lines = [], []
     for name, about in known.items():
@@ -119,7 +100,7 @@ def methods(as_json: bool) -> None:
         bound = "yes" if about["gives_bound"] else "no"
         rows.append({"name": name, "bound": bound, "exact": exact, "title": about["title"]})
         lines.append(f"{name}: " + ", ".join(f"{key}={value}" for key, value in about["options"].items()))
-    click.echo("\n".join([table(rows), "", "Options for --set, with their defaults", *lines]))
+    click.echo("\n".join([program.table(rows), "", "Options for --set, with their defaults", *lines]))
 
 
 # -- options as text -------------------------------------------------------------------------------------------------

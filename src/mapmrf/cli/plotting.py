@@ -134,7 +134,11 @@ def _read(files: Sequence[str], request: PlotRequest) -> None:
     """Read every file by its suffix, the model first, since solutions are checked against it."""
     from mapmrf.formats.files import plain_name
 
-    role = {path: _role(plain_name(path)) for path in files}
+    role = {}
+    for path in files:
+        name = plain_name(path)
+        other = "solution" if name.endswith(SOLUTIONS) else "model"
+        role[path] = "result" if name.endswith(".json") else "trace" if name.endswith(".csv") else other
     if len(role) < len(files):
         raise OptionError("a file is given twice")
     for what in ("model", "solution"):
@@ -153,14 +157,6 @@ def _read(files: Sequence[str], request: PlotRequest) -> None:
     request.runs = dict(zip(runs if len(set(stems)) < len(stems) else stems, runs.values(), strict=True))
     if request.labels is None and request.result is not None:
         request.labels = request.result.labels
-
-
-def _role(name: str) -> str:
-    if name.endswith(".json"):
-        return "result"
-    if name.endswith(".csv"):
-        return "trace"
-    return "solution" if name.endswith(SOLUTIONS) else "model"
 
 
 def _run(path: str, role: str) -> Result | tuple[TracePoint, ...]:

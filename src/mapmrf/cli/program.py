@@ -29,7 +29,6 @@ from mapmrf.run.atomic_files import drop_old, keeping_old, keeps_old
 from mapmrf.run.interrupts import Interrupts, begin_work, check, end_work, leaving, raising
 
 if TYPE_CHECKING:
-    from mapmrf.cli.solving import SolveRequest
     from mapmrf.model.graph import FactorGraph
     from mapmrf.run.result import Result, Status
 
@@ -279,18 +278,16 @@ def write_model(graph: FactorGraph, path: str) -> None:
         write(graph, path)
 
 
-def write_answer(
-    path: str | None, status: Status, to_json: Callable[[], str], write: Callable[..., None] | None, *labels: Any
-) -> None:
+def write_answer(path: str | None, answer: Any, write: Callable[..., None] | None, *labels: Any, **json: Any) -> None:
     """Write an answer as JSON to *.json, otherwise its labels by `write`, which is None if there are none."""
     if path is None:
         return
     if path.endswith(".json"):
         from mapmrf.formats.files import write_bytes
 
-        write_bytes(path, (to_json() + "\n").encode())
+        write_bytes(path, (answer.to_json(**json) + "\n").encode())
     elif write is None:
-        complain(f"{path} not written: {status.meaning}")
+        complain(f"{path} not written: {answer.status.meaning}")
     else:
         write(path, *labels)
 
@@ -302,16 +299,10 @@ def write_result(result: Result, path: str | None) -> None:
 
     with_mu = result.mu_v is not None and result.mu_v.size <= 1 << 20  # for a large picture it would be huge
     writer = None if result.status is Status.INFEASIBLE else write_solution
-    write_answer(path, result.status, lambda: result.to_json(trace=True, mu_v=with_mu), writer, result.labels)
+    write_answer(path, result, writer, result.labels, trace=True, mu_v=with_mu)
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
-
-
-def print_answer(request: SolveRequest, to_json: Callable[[], str], to_text: Callable[[], str]) -> None:
-    """Print an answer as JSON or as text, unless there is nothing to be printed."""
-    if request.as_json or not request.quiet:
-        click.echo(to_json() if request.as_json else to_text())
 
 
 def strict_json(data: Any) -> str:

@@ -10,36 +10,14 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
-from mapmrf.cli.program import (
-    Exit,
-    bytes_option,
-    check_outputs,
-    complain,
-    evidence_option,
-    exit_code,
-    force_option,
-    json_option,
-    main,
-    max_bytes,
-    memory_option,
-    method_option,
-    print_answer,
-    read_labels,
-    read_model,
-    report,
-    seed_option,
-    set_option,
-    strict_json,
-    time_option,
-    write_answer,
-    write_result,
-)
+from mapmrf.cli import program
 from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.model.memory import byte_count
 from mapmrf.run.interrupts import ending_within, leaving
@@ -65,40 +43,8 @@ REFUSED = {
 """Options that a kind of run does not take."""
 
 
-@dataclass(frozen=True)
-class SolveRequest:
-    """The options of the command; those that are arguments of `mapmrf.solve` have their names and defaults."""
-
-    models: Sequence[str]
-    method: str | None = None
-    evidence: str | None = None
-    evidence_table: str | None = None
-    settings: Sequence[str] = ()
-    time_limit: float | None = None
-    memory_limit: str | None = None
-    seed: int = 0
-    threads: int = 1
-    jobs: int = 1
-    backend: str | None = None
-    initial: str | None = None
-    output: str | None = None
-    as_json: bool = False
-    trace: str | None = None
-    polish: str | None = None
-    progress: bool = False
-    log: bool = False
-    gap_tolerance: float | None = None
-    abs_gap_tolerance: float = 0.0
-    best: int | None = None
-    distance: int | None = None
-    query: str | None = None
-    margins: bool = False
-    checkpoint: str | None = None
-    every: float = 300.0
-    resume: bool = False
-    part_bound: int = 0
-    certificate: str | None = None
-    quiet: bool = False
+class SolveRequest(SimpleNamespace):
+    """The options of the command by name; those that are arguments of `mapmrf.solve` have their names and defaults."""
 
     @property
     def lines(self) -> Literal["log", "improvements"] | None:
@@ -115,7 +61,7 @@ class SolveRequest:
         return len(self.models) > 1 or self.backend is not None or to_folder or self.evidence_table is not None
 
     def refuse_for(self, kind: str, text: str) -> None:
-        defaults = {item.name: item.default for item in fields(self)}
+        defaults = solve.make_context("solve", ["MODEL"]).params
         for name in REFUSED[kind]:
             if getattr(self, name) != defaults[name]:
                 raise OptionError(f"--{name.replace('_', '-')} {text}")
@@ -141,20 +87,29 @@ class SolveRequest:
             "certificate": self.certificate is not None,
         }
 
+    def deliver(self, answer: Any, text: Callable[[], str], write: Callable[[], None]) -> int:
+        """Write an answer, then print it as JSON or as text, unless there is nothing to be printed."""
+        try:
+            write()
+        finally:  # the answer must not be lost if the disk is full
+            if self.as_json or not self.quiet:
+                click.echo(answer.to_json() if self.as_json else text())
+        return program.exit_code(answer.status)
+
 
 def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in inspect.signature(function).parameters if name in values}
 
 
-@main.command()
+@program.main.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
-@method_option
-@evidence_option
+@program.method_option
+@program.evidence_option
 @click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL once for each row of observations.")
-@set_option
-@time_option
-@memory_option
-@seed_option
+@program.set_option
+@program.time_option
+@program.memory_option
+@program.seed_option
 @click.option(
     "--threads", type=click.IntRange(min=0), default=1, show_default=True, help="Threads per model, 0 for all cores."
 )
@@ -177,7 +132,7 @@ def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[s
     help="Write the labelling: the full result to *.json, otherwise a solution file (.MPE). With several models, a "
     "folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl file of answers.",
 )
-@json_option
+@program.json_option
 @click.option("--trace", metavar="FILE.csv", help="Write the trace of the run.")
 @click.option("--polish", metavar="NAME", help="Method that improves the final labelling, such as blocks.")
 @click.option("--progress", is_flag=True, help="Print a line per improvement: time, phase, value, bound and gap.")
@@ -210,8 +165,8 @@ def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[s
     help="For a model in parts: iterations of TRW-S in each part, for a tighter bound.",
 )
 @click.option("--certificate", metavar="FILE.npz", help="Write a dual point that proves a bound, for `mapmrf verify`.")
-@bytes_option
-@force_option
+@program.bytes_option
+@program.force_option
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(**options: Any) -> int:
     """Find a labelling of MODEL with high log potential.
@@ -231,7 +186,7 @@ def solve(**options: Any) -> int:
         found = "an evidence table" if request.evidence_table is not None else "several models"
         request.refuse_for("several models", f"is for a single run, found {found}")
         return solve_batch(request, _batch_arguments(request))
-    check_outputs(request.output, request.trace, request.certificate)
+    program.check_outputs(request.output, request.trace, request.certificate)
     values = request.values()
     if request.best is None and request.query is None and request.distance is None:
         return _solve_one(request, values)
@@ -258,8 +213,8 @@ def _batch_arguments(request: SolveRequest) -> dict[str, Any]:
 
 def _solve_one(request: SolveRequest, values: dict[str, Any]) -> int:
     model, method = request.models[0], values["method"]
-    graph = read_model(model, request.evidence)
-    values["initial"] = None if request.initial is None else read_labels(request.initial, graph)
+    graph = program.read_model(model, request.evidence)
+    values["initial"] = None if request.initial is None else program.read_labels(request.initial, graph)
     if request.lines == "log":
         from mapmrf._version import __version__
 
@@ -272,15 +227,15 @@ def _solve_one(request: SolveRequest, values: dict[str, Any]) -> int:
 
         for line in closing_lines(result):
             _say(line)
-    try:
-        write_result(result, request.output)
+
+    def write() -> None:
+        program.write_result(result, request.output)
         if request.trace is not None:
             result.write_trace(request.trace)
         if request.certificate is not None:
             _write_certificate(result, request.certificate)
-    finally:  # the answer must not be lost if the disk is full
-        print_answer(request, result.to_json, lambda: report(result))
-    return exit_code(result.status)
+
+    return request.deliver(result, lambda: program.report(result), write)
 
 
 def _say(line: str) -> None:
@@ -322,12 +277,12 @@ def _incumbent_or_result(
 
 def _write_certificate(result: Result, path: str) -> None:
     if result.certificate is None:
-        complain(f"{path} not written: no certificate was found")
+        program.complain(f"{path} not written: no certificate was found")
         return
     result.certificate.write(path)
     bound, value = result.certificate.bound, result.value
     if bound > (value if value == -math.inf else value + 1e-9 * max(1.0, abs(value))):
-        complain(f"{path} proves no more than the bound {bound:.12g}: the value is {value:.12g}")
+        program.complain(f"{path} proves no more than the bound {bound:.12g}: the value is {value:.12g}")
 
 
 # -- other questions -------------------------------------------------------------------------------------------------
@@ -337,15 +292,12 @@ def _find_best(request: SolveRequest, values: dict[str, Any]) -> int:
     from mapmrf.formats.solution import write_solutions
     from mapmrf.questions.best import solve_best
 
-    graph = read_model(request.models[0], request.evidence)
-    assert request.best is not None
+    graph = program.read_model(request.models[0], request.evidence)
     found = solve_best(graph, request.best, diverse=request.distance, **arguments_of(solve_best, values))
-    try:
-        labellings = [result.labels for result in found]
-        write_answer(request.output, found.status, found.to_json, write_solutions if labellings else None, labellings)
-    finally:
-        print_answer(request, found.to_json, found.summary)
-    return exit_code(found.status)
+    labellings = [result.labels for result in found]
+    writer = write_solutions if labellings else None
+    write = partial(program.write_answer, request.output, found, writer, labellings)
+    return request.deliver(found, found.summary, write)
 
 
 def _answer_query(request: SolveRequest, query: str, values: dict[str, Any]) -> int:
@@ -353,15 +305,12 @@ def _answer_query(request: SolveRequest, query: str, values: dict[str, Any]) -> 
     from mapmrf.questions.marginal_map import marginal_map, query_indices
     from mapmrf.run.result import Status
 
-    graph = read_model(request.models[0], request.evidence)
+    graph = program.read_model(request.models[0], request.evidence)
     asked = query_indices(graph, parse_query(query, None if graph.names is None else graph.names.place))
     result = marginal_map(graph, asked, **arguments_of(marginal_map, values))
-    try:
-        writer = None if result.status is Status.INFEASIBLE else write_query_solution
-        write_answer(request.output, result.status, result.to_json, writer, asked, result.labels)
-    finally:
-        print_answer(request, result.to_json, lambda: report(result))
-    return exit_code(result.status)
+    writer = None if result.status is Status.INFEASIBLE else write_query_solution
+    write = partial(program.write_answer, request.output, result, writer, asked, result.labels)
+    return request.deliver(result, lambda: program.report(result), write)
 
 
 def parse_query(text: str, place: dict[str, int] | None) -> list[int | str]:
@@ -405,11 +354,10 @@ def _solve_on_ranks(request: SolveRequest, values: dict[str, Any], ranks: Ranks)
     result = solve(folder, ranks, callback=listener, **arguments_of(solve, values))
     if request.output is not None:
         result.write_labels(request.output)
-    if ranks.rank == 0:
-        if request.trace is not None:
-            write_trace(result.trace, request.trace)
-        print_answer(request, result.to_json, result.summary)
-    return exit_code(result.status)
+    if ranks.rank:
+        return program.exit_code(result.status)
+    trace = request.trace
+    return request.deliver(result, result.summary, lambda: None if trace is None else write_trace(result.trace, trace))
 
 
 def _fail_on_ranks(ranks: Ranks, error: Exception) -> int:
@@ -418,13 +366,13 @@ def _fail_on_ranks(ranks: Ranks, error: Exception) -> int:
 
     if isinstance(error, RankError | MapMRFError | ImportError):
         if ranks.rank == 0:
-            complain(f"error: {error}")
-        return Exit.BAD_INPUT
+            program.complain(f"error: {error}")
+        return program.Exit.BAD_INPUT
     if ranks.size == 1:
         raise error
-    complain(f"error: rank {ranks.rank}: {type(error).__name__}: {describe(error)}")
-    ranks.abort(Exit.BAD_INPUT)
-    return Exit.BAD_INPUT
+    program.complain(f"error: rank {ranks.rank}: {type(error).__name__}: {describe(error)}")
+    ranks.abort(program.Exit.BAD_INPUT)
+    return program.Exit.BAD_INPUT
 
 
 # -- `solve` for several files, or for one model and an evidence table: one line each, in order -----------------------
@@ -434,7 +382,7 @@ _FIGURES = ("value", "bound", "gap", "status", "seconds")
 
 
 def solve_batch(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
-    arguments = {**arguments, "max_bytes": max_bytes()}
+    arguments = {**arguments, "max_bytes": program.max_bytes()}
     with ending_within(12.0):  # seconds after a signal: somebody may have to read its output
         try:
             return (_solve_files if request.evidence_table is None else _solve_table)(request, arguments)
@@ -468,7 +416,9 @@ class BatchReport:
         else:
             self.statuses.add(outcome.status.value)
         if self.as_json:
-            click.echo(strict_json(data), file=sys.stdout)  # the current one: a progress bar may have replaced it
+            click.echo(
+                program.strict_json(data), file=sys.stdout
+            )  # the current one: a progress bar may have replaced it
         elif self.in_lines and not isinstance(outcome, MapMRFError):
             formats = (".6f", ".6f", ".2g", "", ".2f")
             figures = zip(_figures(outcome).values(), formats, strict=True)
@@ -481,12 +431,12 @@ class BatchReport:
     def exit_code(self) -> int:
         """The exit code of the worst outcome."""
         if self.missed:
-            complain(f"interrupted: {self.missed} of {self.total} not solved")
+            program.complain(f"interrupted: {self.missed} of {self.total} not solved")
         if self.missed or "interrupted" in self.statuses:
-            return Exit.INTERRUPTED
+            return program.Exit.INTERRUPTED
         if self.errors:
-            return Exit.BAD_INPUT
-        return Exit.INFEASIBLE if "infeasible" in self.statuses else 0
+            return program.Exit.BAD_INPUT
+        return program.Exit.INFEASIBLE if "infeasible" in self.statuses else 0
 
     def _print_line(self, name: str, cells: Sequence[str]) -> None:
         value, bound, gap, status, seconds = cells
@@ -515,7 +465,7 @@ def _solve_files(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
         else:
             data |= json.loads(outcome.to_json())
             try:
-                write_result(outcome, target)
+                program.write_result(outcome, target)
             except MapMRFError as error:  # a full disk must not end the batch
                 report.fail(str(error))
         report.add(model, data, outcome)
@@ -538,7 +488,7 @@ def _targets(models: Sequence[str], folder: str | None) -> list[str | None]:
     if Path(folder).exists() and not Path(folder).is_dir():
         raise OptionError(f"{folder}: is a file, expected a folder for the solutions of several models")
     Path(folder).mkdir(exist_ok=True)
-    check_outputs(*targets)
+    program.check_outputs(*targets)
     return list(targets)
 
 
@@ -551,7 +501,7 @@ def _solve_table(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
     from mapmrf.formats.files import replacing
 
     assert request.evidence_table is not None
-    graph = read_model(request.models[0], request.evidence)
+    graph = program.read_model(request.models[0], request.evidence)
     rows = read_rows(request.evidence_table, graph)
     report = BatchReport(request, "row", [str(len(rows))])
     with nullcontext() if request.output is None else replacing(request.output) as file:
@@ -567,7 +517,7 @@ def _solve_table(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
 def _form(output: str) -> str:
     from mapmrf.formats.files import plain_name
 
-    check_outputs(output)
+    program.check_outputs(output)
     for form in (".csv", ".tsv", ".jsonl"):
         if plain_name(output).endswith(form):
             return form
@@ -600,7 +550,7 @@ class _Answers:
     def add(self, data: Mapping[str, Any], outcome: Outcome) -> None:
         """Write the answer to a row; states are empty where there is no solution."""
         if self.delimiter is None:
-            self.file.write(f"{strict_json(data)}\n".encode())
+            self.file.write(f"{program.strict_json(data)}\n".encode())
             return
         states: Sequence[Any] = [""] * self.graph.n_vars
         if "labels" in data and not isinstance(outcome, MapMRFError):

@@ -9,12 +9,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import mapmrf
@@ -26,6 +25,7 @@ from mapmrf.compilation.process import EVENT
 from mapmrf.datasets.catalogue import model_statistics
 from mapmrf.errors import MapMRFError, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.memory import limited_memory
 from mapmrf.model.polytope import describe
 from mapmrf.plots import lattice_shape
 from mapmrf.run.result import Result, Status, TracePoint
@@ -42,8 +42,14 @@ Solve = Callable[[float | None, Callback], Result]  # a run under a time limit, 
 def work(pipe: Connection, memory: int) -> None:
     """Do the runs received through a pipe until it closes; `memory` is the limit in bytes, 0 for none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that distributes the runs
-    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
-    runner, lock = Runner(memory), threading.Lock()
+    runner, lock, parent = Runner(memory), threading.Lock(), os.getppid()
+
+    def leave_with_parent() -> None:  # then nobody is waiting for the run
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
 
     def send(message: Any) -> None:
         with lock:  # any thread may compile
@@ -55,13 +61,6 @@ def work(pipe: Connection, memory: int) -> None:
         except EOFError:
             return
         send(runner.record(task, send))
-
-
-def _leave_with_parent(parent: int) -> None:
-    """End this process when its parent is gone: nobody is waiting for the run."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
 
 
 class Runner:
@@ -78,7 +77,7 @@ class Runner:
         """Do a run and record it; never raises."""
         record: Record = {**task.fields(), "outcome": "done", "message": "", **machine()}
         try:
-            with _memory_limit(self.memory):
+            with limited_memory(self.memory) if self.memory else contextlib.nullcontext():
                 graph = self._graph(task.model)
                 # The columns of the paper's table of the sets, and the rows and columns of a map.
                 found = model_statistics(graph)
@@ -168,29 +167,12 @@ class Compilations:
         self._lock = threading.Lock()
         self._depth = 0
         self._began = self._seconds = 0.0
-        self._listener: Any = None
 
     @property
     def seconds(self) -> float:
         """Seconds in which at least one thread was compiling."""
         with self._lock:
             return self._seconds + (time.perf_counter() - self._began if self._depth else 0.0)
-
-    def __enter__(self) -> Compilations:
-        from mapmrf.compilation.jit import event, listener
-
-        self._listener = listener(self.begin, self.end)
-        for name in (EVENT, "numba:compile"):
-            event.register(name, self._listener)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        from mapmrf.compilation.jit import event
-
-        for name in (EVENT, "numba:compile"):
-            event.unregister(name, self._listener)
 
     def begin(self) -> None:
         with self._lock:
@@ -209,6 +191,16 @@ class Compilations:
                 self._seconds += time.perf_counter() - self._began
 
 
+@contextlib.contextmanager
+def counting_compilations(on_first: Callable[[], None] = lambda: None) -> Iterator[Compilations]:
+    from mapmrf.compilation.toolchain import event, listener
+
+    found = Compilations(on_first)
+    heard = listener(found.begin, found.end)
+    with event.install_listener(EVENT, heard), event.install_listener("numba:compile", heard):
+        yield found
+
+
 def time_run(solve: Solve, time_limit: float, tell: Tell) -> tuple[Result, float]:
     """The result of a run in which nothing was compiled, and the seconds before it, which are set-up."""
     # A method of several phases compiles each when it gets there, so the warm-up does not compile everything. As soon
@@ -218,7 +210,7 @@ def time_run(solve: Solve, time_limit: float, tell: Tell) -> tuple[Result, float
     spent, loaded = 0.0, False
     long = max(0.02 * time_limit, 0.1)
     for _ in range(ATTEMPTS):
-        with Compilations(lambda: tell(PREPARES)) as compiled:
+        with counting_compilations(lambda: tell(PREPARES)) as compiled:
             tell(BEGINS)
             result = solve(time_limit, lambda point, labels: compiled.n > 0)
         cut_short = result.status is Status.TIME_LIMIT and result.compile_time > long and not loaded
@@ -227,7 +219,7 @@ def time_run(solve: Solve, time_limit: float, tell: Tell) -> tuple[Result, float
         loaded |= cut_short
         spent += result.runtime
         if compiled.n:
-            with Compilations() as preparing:
+            with counting_compilations() as preparing:
                 spent += solve(None, lambda point, labels: point.time - preparing.seconds > 1.25 * time_limit).runtime
     raise MapMRFError(f"kernels were compiled in each of {ATTEMPTS} runs, so none could be timed")
 
@@ -269,23 +261,3 @@ def peak_memory() -> int | None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
     return None
-
-
-@contextlib.contextmanager
-def _memory_limit(size: int) -> Any:
-    """Limit this process to `size` bytes more than it uses now; 0 for no limit."""
-    try:
-        import resource
-    except ImportError:
-        size = 0
-    if size == 0:
-        yield
-        return
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    with contextlib.suppress(OSError):
-        taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)

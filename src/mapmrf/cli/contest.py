@@ -23,17 +23,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
-from mapmrf.cli.program import (
-    Exit,
-    bytes_option,
-    check_outputs,
-    complain,
-    main,
-    max_bytes,
-    method_option,
-    set_option,
-)
+from mapmrf.cli import program
 from mapmrf.errors import FormatError, OptionError
+from mapmrf.model.memory import limited_memory, resident_bytes
 from mapmrf.run.interrupts import also, check
 
 if TYPE_CHECKING:
@@ -50,10 +42,10 @@ SUPPORTED, OTHERS = ("MPE", "MAP"), ("PR", "MAR", "MMAP")
 PROVEN = ("optimal", "within_tolerance", "infeasible")  # statuses after which there is nothing more to find
 
 
-@main.command()
+@program.main.command()
 @click.argument("arguments", nargs=-1, metavar="[MODEL EVID QUERY TASK]")
-@method_option
-@set_option
+@program.method_option
+@program.set_option
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed.")
 @click.option(
     "--time-limit",
@@ -62,7 +54,7 @@ PROVEN = ("optimal", "within_tolerance", "infeasible")  # statuses after which t
     help="Time limit in seconds, instead of INF_TIME.",
 )
 @click.option("--output", "-o", metavar="FILE", help="Result file, instead of MODEL.TASK.")
-@bytes_option
+@program.bytes_option
 def uai(
     arguments: Sequence[str],
     method: str | None,
@@ -85,9 +77,9 @@ def uai(
         seed=contest.seed if seed is None else seed,
         seconds=time_limit or contest.seconds,
         result=output or contest.result,
-        max_bytes=max_bytes(),
+        max_bytes=program.max_bytes(),
     )
-    check_outputs(contest.result)
+    program.check_outputs(contest.result)
     from mapmrf.cli.methods import parse_settings
     from mapmrf.run.registry import DEFAULT_METHOD, make_method, method_class
 
@@ -95,25 +87,26 @@ def uai(
     options = parse_settings(method_class(chosen), settings)
     make_method(chosen, options)  # report a misspelt option before a large model is read
     entry = ContestRun(contest, ContestClock(contest.seconds, process_age()))
-    with Guard(entry) as guard:
+    with Guard(entry) as guard, contextlib.ExitStack() as stack:
         check()  # a signal arrived before the guard was in place
         entry.read()
         if contest.memory is not None:
             import mapmrf.compilation.jit  # noqa: F401  # loading it should not run into the limit
 
-            limit_memory(contest.memory)
+            # Better an exception than being killed. Memory that is reserved but not used does not count for a contest.
+            stack.enter_context(limited_memory(max(0.0, contest.memory - resident_bytes())))
         try:
             with also(guard.stopping):
                 results = entry.run(chosen, options, guard.stopping)
         except MemoryError:
             entry.flush()
             results = []
-            complain("out of memory; the best solution so far is kept")
+            program.complain("out of memory; the best solution so far is kept")
         for value, result in zip(entry.values, results, strict=False):
             bound = "" if result.bound is None else f", bound {result.bound:.6f}"
             click.echo(f"{contest.result}: log potential {value:.6f}{bound}, {result.status.value}")
             if result.status == "infeasible":
-                guard.exit_code = Exit.INFEASIBLE
+                guard.exit_code = program.Exit.INFEASIBLE
         if contest.seconds is not None:
             guard.leave()  # there may be no time left to shut down the interpreter
     return guard.exit_code
@@ -262,20 +255,6 @@ def process_age() -> float:
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
         return max(0.0, since_boot - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
     return time.process_time()
-
-
-def limit_memory(size: float) -> None:
-    """Limit the memory of this process to `size` bytes, where the system can: better an exception than being killed."""
-    try:
-        import resource
-    except ImportError:
-        return
-    with contextlib.suppress(OSError, ValueError):
-        pages = [int(text) for text in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]]
-        reserved, resident = (count * resource.getpagesize() for count in pages)
-        # Memory that is reserved but not used does not count against the limit of an evaluation.
-        most = reserved + max(0.0, size - resident)
-        resource.setrlimit(resource.RLIMIT_AS, (int(most), resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 # -- the run ---------------------------------------------------------------------------------------------------------
@@ -469,7 +448,7 @@ class Guard:
 
     def __init__(self, entry: ContestRun) -> None:
         self.entry = entry
-        self.exit_code = Exit.DONE
+        self.exit_code = program.Exit.DONE
         self._signalled = 0.0
         self._finished = threading.Event()
         self._receiver, self._sender = socket.socketpair()
@@ -506,15 +485,15 @@ class Guard:
             if numbers and not self.stopping():
                 self._signalled = time.monotonic()
                 # Evaluations treat any code but 0 as an error; a person at the keyboard gets the usual one.
-                self.exit_code = Exit.INTERRUPTED if signal.SIGINT in numbers else Exit.DONE
+                self.exit_code = program.Exit.INTERRUPTED if signal.SIGINT in numbers else program.Exit.DONE
             overdue = self.stopping() and time.monotonic() - self._signalled > 2.0  # seconds to finish normally
             if not self._finished.is_set() and (overdue or self.entry.clock.last() == 0.0):
                 # End a run that does not finish in time, once its best solution is in the file.
                 self.entry.flush(patience=1.0)
                 contest, values = self.entry.contest, self.entry.values
                 if not values:
-                    complain(f"{contest.model}: stopped before the model was read; there is no solution")
-                    self.exit_code = Exit.BAD_INPUT
+                    program.complain(f"{contest.model}: stopped before the model was read; there is no solution")
+                    self.exit_code = program.Exit.BAD_INPUT
                 for value in values:
                     click.echo(f"{contest.result}: log potential {value:.6f}, cut off")
                 self.leave()

@@ -6,7 +6,8 @@ import math
 import os
 import re
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,6 +59,23 @@ def _pages(field: int) -> int:
     import resource
 
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[field]) * resource.getpagesize()
+
+
+@contextmanager
+def limited_memory(more: float) -> Iterator[None]:
+    """Let this process reserve at most so many bytes more than now, where the system can."""
+    try:
+        import resource
+    except ImportError:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (_pages(0) + int(more), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def shown_bytes(n: float) -> str:

@@ -137,7 +137,8 @@ def planned(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> tuple[Result, l
     import mapmrf.bench.runner as runner
 
     seen: list[Any] = []
-    monkeypatch.setattr(runner, "run_all", lambda tasks, *_, **__: seen.extend(tasks) or runner.Summary(0, 0, 0, False))
+    nothing = runner.Summary(0, 0, 0, False, {})
+    monkeypatch.setattr(runner, "run_all", lambda tasks, *_, **__: seen.extend(tasks) or nothing)
     return call("bench", *arguments), seen
 
 

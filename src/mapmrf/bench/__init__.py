@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from mapmrf.bench.api import Records as Records
     from mapmrf.bench.api import run as run
 
-_LAZY = {"Records": "mapmrf.bench.api", "run": "mapmrf.bench.api"}
+__all__ = ["Records", "run"]
 
 
 def __getattr__(name: str) -> Any:
     """Import heavy modules only on first use: a worker process needs none of them."""
-    if name not in _LAZY:
+    if name not in __all__:
         raise AttributeError(f"module 'mapmrf.bench' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    return getattr(importlib.import_module("mapmrf.bench.api"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *__all__})

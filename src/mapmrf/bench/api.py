@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -18,7 +18,7 @@ from mapmrf.bench.groups import group, run_namer
 from mapmrf.bench.records import TRACE_COLUMNS, Record, read_records
 from mapmrf.bench.render import PAGES, Table, write_tables
 from mapmrf.bench.run_list import TIME_LIMIT, MethodConfig, ModelRef, RunList, from_files, from_graphs
-from mapmrf.bench.runner import BenchBar, RunLimits, run_all
+from mapmrf.bench.runner import RunLimits, run_all
 from mapmrf.bench.tables import tables
 from mapmrf.errors import OptionError
 from mapmrf.formats.files import AnyPath, write_bytes
@@ -100,15 +100,11 @@ def run(
     runs = [MethodConfig.of(method, name) for name, method in _named(methods)]
     if not runs:
         raise OptionError("methods: found none, expected at least one")
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mapmrf-bench-"))
+    with tempfile.TemporaryDirectory(prefix="mapmrf-bench-") as folder:
         refs = [replace(model, max_bytes=byte_count(max_bytes, "max_bytes")) for model in _models(models, folder)]
         tasks = RunList(runs, refs, tuple(seeds), float(time_limit)).tasks()
         path = Path(folder, "records.jsonl") if output is None else Path(output)
-        bar = stack.enter_context(BenchBar(tasks, jobs)) if progress else None
-        summary = run_all(
-            tasks, path, jobs=jobs, limits=RunLimits(memory), listener=None if bar is None else bar.update
-        )
+        summary = run_all(tasks, path, jobs=jobs, limits=RunLimits(memory), progress=progress)
         if summary.interrupted:
             log.warning("interrupted: %d of %d runs are recorded", summary.before + summary.done, summary.planned)
         keys = [task.key for task in tasks]
@@ -125,16 +121,16 @@ def _named(given: Any) -> list[tuple[str, Any]]:
 
 def _models(given: Any, folder: str) -> list[ModelRef]:
     """References to models in the order given; those in memory are written to the folder."""
-    entries = [given] if isinstance(given, str | os.PathLike | FactorGraph) or _is_pair(given) else given
+    entries: Any = [given] if isinstance(given, str | os.PathLike | FactorGraph) or _is_pair(given) else given
     if not isinstance(entries, Mapping):
-        entries = dict(_model_names(list(entries)))
-    graphs = {name: graph for name, graph in entries.items() if isinstance(graph, FactorGraph)}
-    files = {name: os.fspath(path) for name, path in entries.items() if name not in graphs}
+        entries = _with_names(list(entries))
     if not entries:
         raise OptionError("models: found none, expected at least one")
+    graphs = {name: graph for name, graph in entries.items() if isinstance(graph, FactorGraph)}
+    files = {name: os.fspath(path) for name, path in entries.items() if name not in graphs}
     made = {model.name: model for model in from_graphs(graphs, folder)}
-    for (name, _), model in zip(files.items(), from_files(files.values()), strict=True):
-        made[name] = ModelRef(model.set, str(name), model.path, digest=model.digest)
+    for name, model in zip(files, from_files(files.values()), strict=True):
+        made[name] = replace(model, name=str(name))
     return [made[name] for name in entries]
 
 
@@ -146,21 +142,18 @@ def _is_path(thing: object) -> bool:
     return isinstance(thing, str | os.PathLike)
 
 
-def _model_names(models: Sequence[Any]) -> Iterator[tuple[str, FactorGraph | AnyPath]]:
-    """Names and models: files are named as on the command line, graphs without a name are numbered."""
-    files = iter(from_files([path for path in models if _is_path(path)]))
-    seen: set[str] = set()
+def _with_names(models: Sequence[Any]) -> dict[str, FactorGraph | AnyPath]:
+    """The models by name: files are named as on the command line, graphs without a name are numbered."""
+    files = iter(from_files(filter(_is_path, models)))
+    named: dict[str, FactorGraph | AnyPath] = {}
     for number, model in enumerate(models, start=1):
-        if _is_pair(model):
-            name, model = model
-        else:
-            name = next(files).name if _is_path(model) else f"model {number}"
-        if not isinstance(model, FactorGraph) and not _is_path(model):
-            raise OptionError(f"models: found {model!r}, expected a file, a FactorGraph, or a name and a FactorGraph")
-        if name in seen:
+        name, one = model if _is_pair(model) else (next(files).name if _is_path(model) else f"model {number}", model)
+        if not isinstance(one, FactorGraph) and not _is_path(one):
+            raise OptionError(f"models: found {one!r}, expected a file, a FactorGraph, or a name and a FactorGraph")
+        if name in named:
             raise OptionError(f"models: two are named {name!r}")
-        seen.add(name)
-        yield name, model
+        named[name] = one
+    return named
 
 
 class Records(Sequence[Record]):
@@ -342,7 +335,13 @@ class Records(Sequence[Record]):
         ({'model': 1, 'run': 2, 'seed': 2}, 12.91)
         """
         xarray = needed("xarray")
-        run_of, model_of = run_namer(self), _model_namer(self)
+        run_of = run_namer(self)
+        n_sets = Counter(model for _, model in {(record["set"], record["model"]) for record in self})
+
+        def model_of(record: Record) -> str:  # with its set if another set has a model of that name
+            name: str = record["model"]
+            return name if n_sets[name] == 1 else f"{record['set']}/{name}"
+
         axes = {
             "model": list(dict.fromkeys(map(model_of, self))),
             "run": list(dict.fromkeys(map(run_of, self))),
@@ -364,11 +363,3 @@ class Records(Sequence[Record]):
 
 def _counted(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
-
-
-def _model_namer(records: Sequence[Record]) -> Any:
-    """Names of models, prefixed by the set if another set has a model of that name."""
-    sets: dict[str, set[str]] = {}
-    for record in records:
-        sets.setdefault(record["model"], set()).add(record["set"])
-    return lambda record: record["model"] if len(sets[record["model"]]) == 1 else f"{record['set']}/{record['model']}"

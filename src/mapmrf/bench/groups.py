@@ -78,9 +78,11 @@ def group(records: Iterable[Record]) -> list[Group]:
     name = run_namer(records)
     for record in records:
         groups.setdefault(record["set"], Group(record["set"])).add(record, name(record))
+    methods = {name: place for place, name in enumerate(COLUMNS)}
     for mine in groups.values():
         mine.models.sort(key=lambda model: (number_in(model[0]), model))
-        mine.runs.sort(key=_run_order)
+        # The paper's methods in its order, then other methods, then other packages.
+        mine.runs.sort(key=lambda run: (methods.get(run[0], len(methods) + run[0].startswith("peer:")), run))
     order = list(SETS)
     known = {name: order.index(family(name)) for name in groups if family(name) in order}  # look-alikes come after all
     places = {name: place + len(order) * (name != family(name)) for name, place in known.items()}
@@ -100,14 +102,6 @@ def run_namer(records: Sequence[Record]) -> Callable[[Record], str]:
         return f"{record['run']}{source}{limit}"
 
     return name
-
-
-def _run_order(run: tuple[str, str]) -> tuple[int, str, str]:
-    """The paper's methods in its order, then other methods, then other packages."""
-    method, name = run
-    known = list(COLUMNS)
-    place = known.index(method) if method in known else len(known) + method.startswith("peer:")
-    return place, method, name
 
 
 def number_in(index: str) -> int:
@@ -165,13 +159,11 @@ def ranks(mine: Group, model: str) -> dict[str, int]:
 
 def rank(values: dict[str, float], tie: float = 0.0) -> dict[str, int]:
     """Ranks from the largest value down; values within a relative distance of `tie` share the better rank."""
-    return {name: 1 + sum(_above(other, value, tie) for other in values.values()) for name, value in values.items()}
 
+    def is_above(x: float, y: float) -> bool:
+        return x > y + tie * max(1.0, abs(y)) if math.isfinite(x) and math.isfinite(y) else x > y
 
-def _above(x: float, y: float, tie: float) -> bool:
-    if not (math.isfinite(x) and math.isfinite(y)):
-        return x > y
-    return x > y + tie * max(1.0, abs(y))
+    return {name: 1 + sum(is_above(other, value) for other in values.values()) for name, value in values.items()}
 
 
 # -- time to a target -------------------------------------------------------------------------------------------------
@@ -188,35 +180,21 @@ def steps(record: Record) -> Curve:
     return corners
 
 
-def time_to(record: Record, target: float) -> float:
-    """Seconds until a run had a labelling of at least this value; infinite if it never did."""
-    return next((when for when, value in steps(record) if value >= target), math.inf)
-
-
-def target_of(best: float, distance: float) -> float:
-    """The value at a relative distance from the best known one."""
-    return best - distance * max(1.0, abs(best))
-
-
 def target_times(groups: Sequence[Group], distance: float) -> dict[str, list[list[float]]]:
     """Seconds to a target: run -> model (of all that have a best known value) -> seed; no seeds where it was not run.
 
-    A run that failed, or that does not support the model, has no times for it.
+    They are infinite where the target is never reached. A run that failed, or that does not support the model, has no
+    times for it.
     """
-    runs = dict.fromkeys(run for mine in groups for _, run in mine.runs)
-    problems = [(mine, model) for mine in groups for _, model in mine.models if model in mine.best]
-    return {
-        run: [
-            [time_to(record, target_of(mine.best[model], distance)) for record in mine.cells.get((model, run), [])]
-            for mine, model in problems
-        ]
-        for run in runs
-    }
-
-
-def median_time(times: Sequence[float]) -> float:
-    """Median of the seeds; infinite if half of them or more did not get there, or there are none."""
-    return statistics.median(times) if times else math.inf
+    found: dict[str, list[list[float]]] = {run: [] for mine in groups for _, run in mine.runs}
+    for mine in groups:
+        for model in (model for _, model in mine.models if model in mine.best):
+            best = mine.best[model]
+            target = best - distance * max(1.0, abs(best))
+            for run, models in found.items():
+                curves = map(steps, mine.cells.get((model, run), []))
+                models.append([next((when for when, x in curve if x >= target), math.inf) for curve in curves])
+    return found
 
 
 # -- profiles ---------------------------------------------------------------------------------------------------------
@@ -249,8 +227,13 @@ def distribution(values: Sequence[float]) -> Curve:
 
 def profiles(groups: Sequence[Group], distance: float) -> dict[str, Curve]:
     """Performance profiles of all runs of some sets by median seconds to a target; none for a single run."""
+    # The median of the seeds is infinite if half of them or more did not get there, or there are none.
     found = target_times(groups, distance)
-    times = {run: [median_time(some) for some in models] for run, models in found.items() if any(models)}
+    times = {
+        run: [statistics.median(some) if some else math.inf for some in models]
+        for run, models in found.items()
+        if any(models)
+    }
     return performance_profile(times) if len(times) > 1 else {}
 
 
@@ -290,12 +273,9 @@ def anytime(records: Sequence[Record], n: int = 60) -> Band | None:
     end = max(begin, *(float(record["runtime"]) for record in records))
     times = np.geomspace(max(begin, TICK), max(end, TICK), n)
     times[0], times[-1] = max(begin, TICK), max(end, TICK)  # exactly
-    values = np.array([_at(curve, times) for curve in curves])
+    values = []
+    for corners, reached in (np.array(curve).T for curve in curves):
+        # No time is before the first corner by more than a tick.
+        values.append(reached[np.maximum(np.searchsorted(corners, times, side="right") - 1, 0)])
     low, middle, high = np.quantile(values, [0.1, 0.5, 0.9], axis=0)
     return Band(times, low, middle, high, len(curves))
-
-
-def _at(curve: Curve, times: Floats) -> Floats:
-    """The values of a step function at some times, none of which is before its first corner by more than a tick."""
-    corners, values = np.array(curve).T
-    return np.asarray(values[np.maximum(np.searchsorted(corners, times, side="right") - 1, 0)])

@@ -352,29 +352,23 @@ def choose(made: Sequence[Table], wanted: Sequence[str] | None) -> list[Table]:
     return [table for table in made if not wanted or any(fnmatchcase(table.name, pattern) for pattern in wanted)]
 
 
-def table_paths(made: Sequence[Table], output: str) -> list[str]:
-    """The files that tables are written to: one, or for CSV one per table."""
+def rendered(made: Sequence[Table], output: str) -> dict[str, str]:
+    """The files that tables are written to, in the form given by the name: one, or for CSV one per table."""
+    check_suffix(output)
     if is_folder(output):
-        return [str(Path(output) / f"{table.name}.csv") for table in made]
-    if len(made) == 1 or not output.endswith(".csv"):
-        return [output]
-    return [f"{output.removesuffix('.csv')}-{table.name}.csv" for table in made]
+        return {str(Path(output) / f"{table.name}.csv"): to_csv(table) for table in made}
+    suffix = next(suffix for suffix in FORMS if output.endswith(suffix))
+    if suffix == ".csv" and len(made) > 1:
+        return {f"{output.removesuffix('.csv')}-{table.name}.csv": to_csv(table) for table in made}
+    head, end = [TEX_HEAD] if suffix == ".tex" else [], "" if suffix == ".csv" else "\n"
+    return {output: "\n\n".join([*head, *map(FORMS[suffix], made)]) + end}
 
 
 def write_tables(made: Sequence[Table], output: str) -> list[str]:
     """Write tables in the form given by the name; return the file names."""
-    check_suffix(output)
-    paths = table_paths(made, output)
+    files = rendered(made, output)
     if is_folder(output):
         Path(output).mkdir(parents=True, exist_ok=True)
-    suffix = ".csv" if is_folder(output) else next(suffix for suffix in FORMS if output.endswith(suffix))
-    if suffix == ".csv":
-        for path, table in zip(paths, made, strict=True):
-            write_bytes(path, to_csv(table).encode())
-    else:
-        write_bytes(output, (all_tables(made, suffix) + "\n").encode())
-    return paths
-
-
-def all_tables(made: Sequence[Table], suffix: str) -> str:
-    return "\n\n".join([*([TEX_HEAD] if suffix == ".tex" else []), *map(FORMS[suffix], made)])
+    for path, text in files.items():
+        write_bytes(path, text.encode())
+    return list(files)

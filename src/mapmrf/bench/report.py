@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mapmrf.arrays import Ints
 from mapmrf.bench.groups import (
     DIFFERS,
     PROVEN,
@@ -50,6 +49,7 @@ from mapmrf.plots.style import CYCLE, MUTED, colours, encode, heading, literal, 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+OVERVIEW = "-overview"  # how the names of the tables end that are shown first
 _WHY = {
     "seg-2": "superpixels: the files say which ones touch, not where their pixels are",
     "seg-21": "superpixels: the files say which ones touch, not where their pixels are",
@@ -91,7 +91,7 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
         "heading": html.escape(heading),
         "lead": "".join(f"<div class=tile><b>{html.escape(big)}</b><span>{small}</span></div>" for big, small in tiles),
         "warnings": f"<p class=warning>{html.escape(differ)}.</p>" if wrong else "",
-        "overviews": "\n".join(to_html(table) for table in made if _is_overview(table)),
+        "overviews": "\n".join(to_html(table) for table in made if table.name.endswith(OVERVIEW)),
         "tables": "\n".join(_section(which, made) for which in ("", *(mine.name for mine in groups))),
         "maps": "\n".join(_maps(mine) for mine in groups),
         "troubles": _troubles(records),
@@ -181,16 +181,12 @@ def _band(records: Sequence[Record]) -> list[list[float]] | None:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _is_overview(table: Table) -> bool:
-    return table.name.endswith("-overview")
-
-
 def _section(which: str, made: Sequence[Table]) -> str:
     """All tables of a set, or of all sets, except the overview; collapsed."""
     parts = [
         f"<details><summary>{html.escape(table.title)}</summary>{to_html(table, heading=False)}</details>"
         for table in made
-        if table.of == which and not _is_overview(table)
+        if table.of == which and not table.name.endswith(OVERVIEW)
     ]
     heading = f"<h3>{html.escape(title(which))}</h3>\n" if which else ""
     return heading + "\n".join(parts)
@@ -227,8 +223,8 @@ def _machine(records: Sequence[Record]) -> str:
 
 def _maps(mine: Group) -> str:
     """Maps of the first grid models of a set, or a line that says why there are none."""
-    drawable = [model for _, model in mine.models if _drawable(mine, model)]
-    shown = [_model_maps(mine, model) for model in drawable[:8]]
+    drawable = [(model, found) for _, model in mine.models if (found := _drawable(mine, model))]
+    shown = [_model_maps(model, found) for model, found in drawable[:8]]
     name = html.escape(title(mine.name))
     if not shown:
         return f"<p class=note>{name}: no map, {html.escape(_reason(mine))}.</p>"
@@ -258,27 +254,22 @@ def _drawable(mine: Group, model: str) -> list[tuple[str, Record]]:
     return found
 
 
-def _model_maps(mine: Group, model: str) -> str:
-    found = [(name, record["value"], unpack_labels(record["labels"])) for name, record in _drawable(mine, model)]
-    shape = _drawable(mine, model)[0][1]["shape"]
-    best = max(found, key=lambda item: item[1])[2]
-    pictures = "".join(_picture(name, value, labels, best, shape) for name, value, labels in found)
-    return f"<details class=maps><summary>{html.escape(model)}</summary><div class=pictures>{pictures}</div></details>"
-
-
-def _picture(name: str, value: float, labels: Ints, best: Ints, shape: Sequence[int]) -> str:
-    count = int(max(labels.max(), best.max())) + 1
-    differs = labels != best
-    shares = f"{100 * differs.mean():.1f} % different from the best" if differs.any() else "the best here"
-    images = (("labels", _image(labels, count, shape)), ("differences", _image(differs.astype(np.int64), 2, shape)))
-    tags = "".join(f"<img class={kind} alt='{kind} of {html.escape(name)}' src='{uri}'>" for kind, uri in images)
-    text = f"<b>{html.escape(name)}</b> {value:.2f}<br>{shares}"
-    return f"<figure>{tags}<figcaption>{text}</figcaption></figure>"
-
-
-def _image(labels: Ints, count: int, shape: Sequence[int]) -> str:
-    pixels = colours(labels.reshape(shape), count)
-    return "data:image/png;base64," + base64.b64encode(encode(pixels)).decode("ascii")
+def _model_maps(model: str, found: Sequence[tuple[str, Record]]) -> str:
+    labels = [unpack_labels(record["labels"]) for _, record in found]
+    best = max(zip(found, labels, strict=True), key=lambda item: item[0][1]["value"])[1]
+    pictures = []
+    for (name, record), mine in zip(found, labels, strict=True):
+        differs = mine != best
+        shares = f"{100 * differs.mean():.1f} % different from the best" if differs.any() else "the best here"
+        count = int(max(mine.max(), best.max())) + 1
+        tags = ""
+        for kind, levels, n_levels in (("labels", mine, count), ("differences", differs, 2)):
+            data = base64.b64encode(encode(colours(levels.reshape(record["shape"]), n_levels))).decode("ascii")
+            tags += f"<img class={kind} alt='{kind} of {html.escape(name)}' src='data:image/png;base64,{data}'>"
+        text = f"<b>{html.escape(name)}</b> {record['value']:.2f}<br>{shares}"
+        pictures.append(f"<figure>{tags}<figcaption>{text}</figcaption></figure>")
+    inside = f"<div class=pictures>{''.join(pictures)}</div>"
+    return f"<details class=maps><summary>{html.escape(model)}</summary>{inside}</details>"
 
 
 # -- Figures of a benchmark for papers: those of the page, drawn with matplotlib as vector graphics -------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import queue
+import statistics
 import sys
 import threading
 import time
@@ -26,8 +27,6 @@ from mapmrf.bench.worker import BEGINS, PREPARES, machine, work
 from mapmrf.run.interrupts import Interrupts, blocked
 from mapmrf.run.progress import TerminalBar
 
-Listener = Callable[[Record], None]
-
 
 class RunLimits(NamedTuple):
     """Limits of a run besides its time limit, after which its process is killed."""
@@ -39,12 +38,13 @@ class RunLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of a benchmark: tasks planned, done before, done in this call, and whether it was interrupted."""
+    """Summary of a benchmark: tasks planned, done before, done in this call, whether it was interrupted, failures."""
 
     planned: int
     before: int
     done: int
     interrupted: bool
+    troubles: Counter[str]  # outcomes of this call's runs that failed
 
 
 def run_all(
@@ -54,24 +54,25 @@ def run_all(
     jobs: int = 1,
     limits: RunLimits | None = None,
     retry: bool = False,
-    listener: Listener | None = None,
+    progress: bool = False,
 ) -> Summary:
-    """Run all tasks without a record in the file, `jobs` in parallel."""
+    """Run all tasks without a record in the file, `jobs` in parallel; `progress` shows a bar in a terminal."""
     # Ctrl-C ends the current runs, which leave no record; the same call resumes the benchmark.
     with RecordFile(path, retry=retry) as file:
         missing = [task for task in tasks if task.key not in file.keys]
-        bench = _Bench(file, missing, lambda: _BenchWorker(limits or RunLimits()), listener)
-        interrupted = bench.run(min(jobs, max(1, len(missing))))
-    return Summary(len(tasks), len(tasks) - len(missing), bench.done, interrupted)
+        with _BenchBar(missing, jobs) if progress else contextlib.nullcontext() as bar:
+            bench = _Bench(file, missing, lambda: _BenchWorker(limits or RunLimits()), bar)
+            interrupted = bench.run(min(jobs, max(1, len(missing))))
+    return Summary(len(tasks), len(tasks) - len(missing), bench.done, interrupted, bench.troubles)
 
 
 class _Bench:
     """A running benchmark: state shared by the threads that supervise the workers."""
 
     def __init__(
-        self, file: RecordFile, tasks: Sequence[BenchTask], hire: Callable[[], _BenchWorker], listener: Listener | None
+        self, file: RecordFile, tasks: Sequence[BenchTask], hire: Callable[[], _BenchWorker], bar: _BenchBar | None
     ) -> None:
-        self.file, self.hire, self.listener = file, hire, listener
+        self.file, self.hire, self.bar = file, hire, bar
         self.waiting: queue.SimpleQueue[BenchTask] = queue.SimpleQueue()
         for task in tasks:
             self.waiting.put(task)
@@ -79,6 +80,7 @@ class _Bench:
         self.stopped = threading.Event()
         self.failure: BaseException | None = None
         self.done = 0
+        self.troubles: Counter[str] = Counter()
 
     def run(self, jobs: int) -> bool:
         """Supervise `jobs` workers until all tasks are done; return whether Ctrl-C ended it."""
@@ -116,8 +118,10 @@ class _Bench:
                 with self.lock:
                     self.file.append(record)
                     self.done += 1
-                    if self.listener is not None:
-                        self.listener(record)
+                    if record["outcome"] not in ("done", "unsupported"):
+                        self.troubles[record["outcome"]] += 1
+                    if self.bar is not None:
+                        self.bar.update(record, self.done)
         except queue.Empty:
             pass
         except BaseException as error:  # a full disk, for instance: raised by the thread that called `run`
@@ -214,7 +218,7 @@ def _lost(task: BenchTask, outcome: str, message: str) -> Record:
 # -- progress ---------------------------------------------------------------------------------------------------------
 
 
-class BenchBar(TerminalBar):
+class _BenchBar(TerminalBar):
     """A progress bar of finished runs with an estimate of the time left; silent in a pipe."""
 
     # The estimate assumes that a run takes the mean time of its method on that set so far, or else of all runs.
@@ -222,32 +226,14 @@ class BenchBar(TerminalBar):
     def __init__(self, tasks: Sequence[BenchTask], jobs: int) -> None:
         super().__init__("[bold]bench", "bar", "count", "elapsed", "{task.fields[state]}", total=len(tasks))
         self.jobs = jobs
-        self.done = 0
-        self.troubles: Counter[str] = Counter()
         self._left = {task.key: (task.run.name, task.model.set) for task in tasks}
         self._seconds: dict[tuple[str, str], list[float]] = {}
 
-    def update(self, record: Record) -> None:
+    def update(self, record: Record, done: int) -> None:
         self._left.pop(record["key"], None)
         spent = float(record.get("runtime") or record["time_limit"])  # a killed run took at least its limit
         self._seconds.setdefault((record["run"], record["set"]), []).append(spent)
-        if record["outcome"] not in ("done", "unsupported"):
-            self.troubles[record["outcome"]] += 1
-        self.done += 1
-        left = _duration(self.seconds_left())
-        self.draw(completed=self.done, state=f"about {left} left, last: {record['run']} on {record['model']}")
-
-    def seconds_left(self) -> float:
         every = [seconds for some in self._seconds.values() for seconds in some]
-        mean = sum(every) / len(every) if every else 0.0
-        total = 0.0
-        for kind in self._left.values():
-            seen = self._seconds.get(kind)
-            total += sum(seen) / len(seen) if seen else mean
-        return total / self.jobs
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        left = sum(statistics.fmean(self._seconds.get(kind, every)) for kind in self._left.values()) / self.jobs
+        text = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min" if left < 5400 else f"{left / 3600:.1f} h"
+        self.draw(completed=done, state=f"about {text} left, last: {record['run']} on {record['model']}")

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -23,7 +23,6 @@ from mapmrf.bench.groups import (
     group,
     log_potential,
     loss,
-    median_time,
     number_in,
     rank,
     ranks,
@@ -255,7 +254,7 @@ def targets(name: str, what: str, groups: Sequence[Group]) -> Table:
             times = [time for some in models for time in some]
             if times:
                 share = number(100 * sum(map(math.isfinite, times)) / len(times), 1)
-                middle = median_time(times)
+                middle = statistics.median(times)
                 rows.setdefault(run, [Cell(run)]).extend([share, number(middle, 3) if middle < math.inf else Cell()])
     made = list(rows.values())
     for k, column in enumerate(heads[1:], start=1):
@@ -346,17 +345,37 @@ def kind_counts(mine: Group) -> Table:
 # -- significance of differences --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two runs on the models that both solved: on how many the labelling of `run` is better than that of `other`."""
-
-    run: str
-    other: str
-    better: int
-    equal: int
-    worse: int
-    p: float  # two-sided, of the signed-rank test on the differences of their relative losses
-    corrected: float = 1.0  # by Holm, for all pairs of a table
+def significance(name: str, what: str, groups: Sequence[Group]) -> Table:
+    """One row per pair of runs that share enough models, the better one first: Wilcoxon's signed-rank test."""
+    runs = dict.fromkeys(run for mine in groups for _, run in mine.runs)
+    losses = {
+        run: {(mine.name, m): loss(mine, m, run) for mine in groups for _, m in mine.models if (m, run) in mine.cells}
+        for run in runs
+    }
+    tests = []
+    for pair in combinations(runs, 2):
+        first, second = (losses[run] for run in pair)
+        shared = [key for key in first if key in second]
+        if len(shared) >= FEWEST:
+            apart = [second[key] - first[key] for key in shared]
+            gains = [x if abs(x) > TIE else 0.0 for x in apart]  # also where none has a value, and both are infinite
+            better, worse = sum(x > 0 for x in gains), sum(x < 0 for x in gains)
+            order = pair[::-1] if worse > better else pair
+            counts = (max(better, worse), len(gains) - better - worse, min(better, worse))
+            tests.append((signed_rank(gains), order, counts))
+    tests.sort(key=lambda test: test[0])
+    rows, corrected = [], 0.0
+    for place, (p, order, counts) in enumerate(tests):
+        corrected = max(corrected, min(1.0, (len(tests) - place) * p))  # the step-down procedure of Holm (1979)
+        cells = [*map(Cell, order), *map(count, counts), _probability(p)]
+        rows.append([*cells, replace(_probability(corrected), best=corrected < 0.05)])
+    heads = [Column("run", key=True), Column("against", key=True)]
+    heads += [Column(text) for text in ("better", "equal", "worse", "p", "p (Holm)")]
+    note = (
+        "Wilcoxon's signed-rank test, two-sided, on the relative losses of two runs over the models that both have "
+        f"solved; ties are left out. Pairs with at least {FEWEST} models. Marked: below 5 % after Holm's correction."
+    )
+    return Table(f"{name}-wilcoxon", f"{what}: significance of differences", heads, rows, note)
 
 
 def signed_rank(differences: Sequence[float]) -> float:
@@ -368,63 +387,6 @@ def signed_rank(differences: Sequence[float]) -> float:
         return 1.0
     finite = np.abs(found[np.isfinite(found)]).max(initial=0.0)
     return float(wilcoxon(np.clip(found, -2 * finite - 1, 2 * finite + 1)).pvalue)
-
-
-def holm(ps: Sequence[float]) -> list[float]:
-    """Correct p-values for multiple tests by the step-down procedure of Holm (1979)."""
-    corrected = [1.0] * len(ps)
-    least = 0.0
-    for place, k in enumerate(sorted(range(len(ps)), key=lambda k: ps[k])):
-        least = max(least, min(1.0, (len(ps) - place) * ps[k]))
-        corrected[k] = least
-    return corrected
-
-
-def comparisons(groups: Sequence[Group]) -> list[Comparison]:
-    """All pairs of runs that share at least `FEWEST` models, the first one the better of the two."""
-    runs = dict.fromkeys(run for mine in groups for _, run in mine.runs)
-    solved = [(mine, model) for mine in groups for _, model in mine.models]
-    losses = {
-        run: {(mine.name, model): loss(mine, model, run) for mine, model in solved if (model, run) in mine.cells}
-        for run in runs
-    }
-    found = []
-    for first, second in combinations(runs, 2):
-        shared = [key for key in losses[first] if key in losses[second]]
-        if len(shared) < FEWEST:
-            continue
-        gains = [_minus(losses[second][key], losses[first][key]) for key in shared]
-        better, worse, p = sum(x > 0 for x in gains), sum(x < 0 for x in gains), signed_rank(gains)
-        if worse > better:
-            first, second, better, worse = second, first, worse, better
-        found.append(Comparison(first, second, better, len(gains) - better - worse, worse, p))
-    corrected = holm([one.p for one in found])
-    return [replace(one, corrected=p) for one, p in zip(found, corrected, strict=True)]
-
-
-def _minus(a: float, b: float) -> float:
-    """A difference of losses, 0 for ties."""
-    if math.isinf(a) and math.isinf(b):
-        return 0.0
-    return 0.0 if abs(a - b) <= TIE else a - b
-
-
-def significance(name: str, what: str, groups: Sequence[Group]) -> Table:
-    """One row per pair of runs: Wilcoxon's signed-rank test; p below 5 % after correction is marked."""
-    heads = [Column("run", key=True), Column("against", key=True)]
-    heads += [Column(text) for text in ("better", "equal", "worse", "p", "p (Holm)")]
-    rows = [
-        [
-            Cell(one.run), Cell(one.other), count(one.better), count(one.equal), count(one.worse),
-            _probability(one.p), replace(_probability(one.corrected), best=one.corrected < 0.05),
-        ]
-        for one in sorted(comparisons(groups), key=lambda one: one.p)
-    ]  # fmt: skip
-    note = (
-        "Wilcoxon's signed-rank test, two-sided, on the relative losses of two runs over the models that both have "
-        f"solved; ties are left out. Pairs with at least {FEWEST} models. Marked: below 5 % after Holm's correction."
-    )
-    return Table(f"{name}-wilcoxon", f"{what}: significance of differences", heads, rows, note)
 
 
 def _probability(p: float) -> Cell:

@@ -193,7 +193,7 @@ class Compilations:
 
 @contextlib.contextmanager
 def counting_compilations(on_first: Callable[[], None] = lambda: None) -> Iterator[Compilations]:
-    from mapmrf.compilation.toolchain import event, listener
+    from mapmrf.compilation.jit import event, listener
 
     found = Compilations(on_first)
     heard = listener(found.begin, found.end)

@@ -130,20 +130,15 @@ def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelR
 
 
 def _bench(runs: RunList, output: str, memory: int, jobs: int, retry: bool) -> int:
-    from mapmrf.bench.records import FAILURES, read_records
-    from mapmrf.bench.runner import BenchBar, RunLimits, run_all
+    from mapmrf.bench.runner import RunLimits, run_all
 
-    tasks = runs.tasks()
-    known = read_records(output) if os.path.exists(output) else []
-    done = {record["key"] for record in known if not (retry and record["outcome"] in FAILURES)}
-    with BenchBar([task for task in tasks if task.key not in done], jobs) as bar:
-        summary = run_all(tasks, output, jobs=jobs, limits=RunLimits(memory * 2**20), retry=retry, listener=bar.update)
+    limits = RunLimits(memory * 2**20)
+    summary = run_all(runs.tasks(), output, jobs=jobs, limits=limits, retry=retry, progress=True)
     left = summary.planned - summary.before - summary.done
-    click.echo(
-        f"{output}: {summary.done} runs recorded, {summary.before} done before, {left} left of {summary.planned}"
-    )
-    if bar.troubles:
-        click.echo("not done: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(bar.troubles.items())))
+    counts = f"{summary.done} runs recorded, {summary.before} done before, {left} left of {summary.planned}"
+    click.echo(f"{output}: {counts}")
+    if lost := sorted(summary.troubles.items()):
+        click.echo("not done: " + ", ".join(f"{count} {outcome}" for outcome, count in lost))
     if summary.interrupted:
         complain("interrupted; repeat the command to resume")
         return Exit.INTERRUPTED
@@ -171,23 +166,13 @@ def report(
     Without --output and --figures, the tables are printed. CSV output has one file per table: NAME-TABLE.csv for
     NAME.csv, unless --tables selects a single table, and TABLE.csv in a folder.
     """
-    from mapmrf.bench import Records
-    from mapmrf.bench.render import (
-        PAGES,
-        TEXT_WIDTH,
-        check_suffix,
-        choose,
-        is_folder,
-        table_paths,
-        to_text,
-        write_tables,
-    )
+    from mapmrf.bench import Records, render
 
     if figures is not None and os.path.exists(figures) and not os.path.isdir(figures):
         raise OptionError(f"--figures: {figures} is not a folder")
-    if output is not None and not is_folder(output):
-        check_suffix(output)
-        if output.endswith(PAGES) and wanted is not None:
+    if output is not None and not render.is_folder(output):
+        render.check_suffix(output)
+        if output.endswith(render.PAGES) and wanted is not None:
             raise OptionError("--tables cannot be combined with --output FILE.html: the page contains all tables")
         check_outputs(output)
     found = Records.read(*records)
@@ -197,16 +182,16 @@ def report(
         click.echo(f"{len(found.figures(figures))} files in {figures}")
         if output is None:
             return
-    if output is not None and output.endswith(PAGES):
+    if output is not None and output.endswith(render.PAGES):
         found.report(output, title)
         return
-    made = choose(found.tables(), wanted)
+    made = render.choose(found.tables(), wanted)
     if output is None:
-        width = shutil.get_terminal_size((TEXT_WIDTH, 0)).columns if sys.stdout.isatty() else TEXT_WIDTH
-        click.echo("\n\n\n".join(to_text(table, width) for table in made))
+        width = shutil.get_terminal_size((render.TEXT_WIDTH, 0)).columns if sys.stdout.isatty() else render.TEXT_WIDTH
+        click.echo("\n\n\n".join(render.to_text(table, width) for table in made))
         return
-    if not is_folder(output):
-        check_outputs(*table_paths(made, output))
-    paths = write_tables(made, output)
+    if not render.is_folder(output):
+        check_outputs(*render.rendered(made, output))
+    paths = render.write_tables(made, output)
     if len(paths) > 1:
         click.echo(f"{len(paths)} tables: {paths[0]} to {Path(paths[-1]).name}")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import formats
-from mapmrf.formats import coo, maxcut
+from mapmrf.formats import maxcut, quadratic
 from mapmrf.model.graph import FactorGraph
 
 QUBO = """c a comment
@@ -116,7 +116,7 @@ def test_dimod_reads_what_is_written(tmp_path) -> None:
         formats.write(graph, tmp_path / "m.coo")
         with open(tmp_path / "m.coo") as file:
             model = dimod_lists.load(file)
-        offset = coo.terms_of(graph, spin).offset
+        offset = quadratic.terms_of(graph, spin).offset
         for x in itertools.product(range(2), repeat=4):
             sample = {i: 2 * k - 1 if spin else k for i, k in enumerate(x)}
             assert model.energy(sample) + offset == pytest.approx(-graph.value(x), abs=1e-9)

@@ -13,7 +13,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.bridges.pystruct import labels_of, names_of, need
 from mapmrf.constraints.as_tables import refuse_constraints
 from mapmrf.errors import FormatError, OptionError, UnsupportedModel
-from mapmrf.formats.quadratic import Terms, check_quadratic, graph_of, is_spin, terms_of
+from mapmrf.formats import quadratic
 from mapmrf.model.graph import FactorGraph
 
 _STATES: dict[str, tuple[Hashable, ...]] = {"BINARY": (0, 1), "SPIN": (-1, 1)}
@@ -40,7 +40,7 @@ def from_bqm(bqm: Any) -> FactorGraph:
     vectors = bqm.to_numpy_vectors(variable_order=list(bqm.variables))
     linear = np.asarray(vectors.linear_biases, dtype=np.float64)
     at = np.arange(len(linear))
-    terms = Terms(
+    terms = quadratic.Terms(
         len(linear),
         np.concatenate([at, np.asarray(vectors.quadratic.row_indices, dtype=np.int64)]),
         np.concatenate([at, np.asarray(vectors.quadratic.col_indices, dtype=np.int64)]),
@@ -49,7 +49,7 @@ def from_bqm(bqm: Any) -> FactorGraph:
         bqm.vartype.name == "SPIN",
     )
     states = _STATES[bqm.vartype.name]
-    graph = graph_of(Path("BinaryQuadraticModel"), terms, -1.0)
+    graph = quadratic.graph_of(Path("BinaryQuadraticModel"), terms, -1.0)
     return dataclasses.replace(graph, names=names_of(list(bqm.variables), [states] * len(linear)))
 
 
@@ -165,11 +165,11 @@ def to_bqm(graph: FactorGraph, vartype: str = "BINARY") -> Any:
     if vartype not in _STATES:
         raise OptionError(f"vartype={vartype!r}, expected 'BINARY' or 'SPIN'")
     try:
-        check_quadratic(Path("BinaryQuadraticModel"), graph)
+        quadratic.check(Path("BinaryQuadraticModel"), graph)
     except FormatError as error:
         raise UnsupportedModel(str(error)) from None
-    spin = vartype == "SPIN" and is_spin(graph)  # exactly, without the detour via 0 and 1
-    terms = terms_of(graph, spin)
+    spin = vartype == "SPIN" and quadratic.is_spin(graph)  # exactly, without the detour via 0 and 1
+    terms = quadratic.terms_of(graph, spin)
     linear = np.zeros(graph.n_vars)
     unary = terms.i == terms.j
     np.add.at(linear, terms.i[unary], terms.weight[unary])

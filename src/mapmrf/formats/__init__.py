@@ -88,7 +88,7 @@ def read(
     """
     _check_values(values)
     path = Path(path)
-    with _files.spending(max_bytes), _files.reading_once(), np.errstate(over="ignore"):
+    with _files.spending(max_bytes), np.errstate(over="ignore"):
         graph = _format_to_read(path).read(path, values=values)
         if evidence is None:
             return graph

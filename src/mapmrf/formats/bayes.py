@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, ranges
+from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales
 from mapmrf.formats.files import charge, write_text
 from mapmrf.formats.tables import COPIES, TABLES, Factors, build, check_states, variables_with
+from mapmrf.model.builders import blocks
 from mapmrf.model.checks import MOST_VARIABLES
 from mapmrf.model.graph import FactorGraph, Names
 
@@ -55,42 +56,35 @@ def network_graph(path: Path, tables: list[ConditionalTable], names: Names) -> F
     missing = np.setdiff1d(np.arange(len(card)), [table.child for table in tables])
     if len(missing):
         raise FormatError(f"{path}: found no probabilities of variable {names.variables[missing[0]]!r}, expected some")
-    wrong = [(table.child, _n_wrong(table.probability)) for table in tables]
-    n_bad = sum(n for _, n in wrong)
-    if n_bad:
-        first = names.variables[next(child for child, n in wrong if n)]
-        _log.warning("%s: %s: %d, the first of %r", path, _WRONG_ROWS, n_bad, first)
     scopes = [(*table.parents, table.child) for table in tables]
     sizes = [table.probability.size for table in tables]
     theta_t = np.concatenate([np.zeros(0), *(table.probability.ravel() for table in tables)])
     tables.clear()  # they are as large as the tables
     scales.to_log(theta_t, "potential")
-    return build(path, card, Factors.joined(scopes, sizes, theta_t), names)
+    factors = Factors.joined(scopes, sizes, theta_t)
+    warn_about_rows(path, card, factors, names)
+    return build(path, card, factors, names)
 
 
-def _n_wrong(probability: Floats) -> int:
-    """Number of rows that do not sum to 1, counted in small parts of a large table."""
-    rows = probability.reshape(-1, probability.shape[-1])
-    step = 1 << 18
-    parts = (rows[begin : begin + step] for begin in range(0, len(rows), step))
-    return sum(int((np.abs(part.sum(axis=-1) - 1.0) > _ROW_TOL).sum()) for part in parts)
-
-
-def warn_about_rows(path: Path, card: Ints, factors: Factors) -> None:
-    """Log which rows of conditional probability tables (child last), given as logs, do not sum to 1."""
+def warn_about_rows(path: Path, card: Ints, factors: Factors, names: Names | None = None) -> None:
+    """Log how many rows of conditional probability tables (child last), given as logs, do not sum to 1."""
     filled = np.flatnonzero(np.diff(factors.scope_ptr) > 0)
     child_card = card[factors.scope[factors.scope_ptr[1:][filled] - 1]]
     n_bad, first = 0, len(factors.table_of)
     for c in np.unique(child_card).tolist():
         mine = filled[child_card == c]
         t, one_user = np.unique(factors.table_of[mine], return_index=True)
-        rows = (factors.table_ptr[t + 1] - factors.table_ptr[t]) // c
+        sizes = np.diff(factors.table_ptr)[t]
+        entries = blocks(factors.theta_t, factors.table_ptr[t], sizes)
         with np.errstate(over="ignore"):
-            sums = np.exp(factors.theta_t[ranges(factors.table_ptr[t], rows * c)]).reshape(-1, c).sum(axis=1)
-        bad = np.repeat(mine[one_user], rows)[np.abs(sums - 1.0) > _ROW_TOL]
-        n_bad, first = n_bad + len(bad), min([first, *bad[:1].tolist()])
+            sums = np.exp(entries, out=entries).reshape(-1, c).sum(axis=1)
+        sums -= 1.0
+        wrong = (np.abs(sums, out=sums) > _ROW_TOL).view(np.int8)
+        n_wrong = np.add.reduceat(wrong, offsets(sizes // c)[:-1], dtype=np.int64)
+        n_bad, first = n_bad + int(n_wrong.sum()), min([first, *mine[one_user[n_wrong > 0]].tolist()])
     if n_bad:
-        _log.warning("%s: %s: %d, the first in factor %d", path, _WRONG_ROWS, n_bad, first)
+        what = f"in factor {first}" if names is None else f"of {names.variables[factors.scope_of(first)[-1]]!r}"
+        _log.warning("%s: %s: %d, the first %s", path, _WRONG_ROWS, n_bad, what)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -13,28 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from mapmrf.errors import FormatError
+from mapmrf.formats import quadratic
 from mapmrf.formats.files import read_bytes
-from mapmrf.formats.quadratic import (
-    MOST_VARIABLES,
-    NUMBER,
-    Lines,
-    Terms,
-    check_quadratic,
-    graph_of,
-    is_spin,
-    offset_of,
-    quadratic_losses,
-    sign_of,
-    terms_of,
-    write_terms,
-)
 from mapmrf.formats.tokens import numbers_of, read_text, shown
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".coo", ".bqm")
 WEIGHTS = True
 
-_OFFSET = re.compile(rb"(?m)^[ \t]*#[ \t]*offset[ \t]*=[ \t]*" + NUMBER + rb"[ \t\r]*$")
+_OFFSET = re.compile(rb"(?m)^[ \t]*#[ \t]*offset[ \t]*=[ \t]*" + quadratic.NUMBER + rb"[ \t\r]*$")
 _VARTYPE = re.compile(rb"(?m)^[ \t]*#[ \t]*vartype[ \t]*=[ \t]*(\S*)")
 
 
@@ -45,7 +32,7 @@ def sniff(data: bytes) -> bool:
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a quadratic model; biases are costs unless `values` is ``"log"``. Repeated pairs add up."""
     # The state 1 of a spin is +1, its state 0 is -1.
-    sign = sign_of(path, values)
+    sign = quadratic.sign_of(path, values)
     data = read_bytes(path)
     if data.startswith(b"DIMOD"):
         raise FormatError(f"{path}: found a binary file of dimod, expected text (dimod.serialization.coo writes it)")
@@ -53,21 +40,23 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     name = kind[1].upper() if kind else b"BINARY"
     if name not in (b"SPIN", b"BINARY"):
         raise FormatError(f"{path}: vartype: found {shown(name)}, expected SPIN or BINARY")
-    i, j, weight = Lines().read(numbers_of(path, read_text(path)), 0, MOST_VARIABLES)
+    i, j, weight = quadratic.read_lines(numbers_of(path, read_text(path)), 0, quadratic.MOST_VARIABLES)
     n_vars = 1 + int(max(i.max(initial=-1), j.max(initial=-1)))
-    return graph_of(path, Terms(n_vars, i, j, weight, offset_of(path, _OFFSET, data), name == b"SPIN"), sign)
+    return quadratic.graph_of(
+        path, quadratic.Terms(n_vars, i, j, weight, quadratic.offset_of(path, _OFFSET, data), name == b"SPIN"), sign
+    )
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    return quadratic_losses(graph, is_spin(graph))
+    return quadratic.losses(graph, quadratic.is_spin(graph))
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a binary pairwise model without forbidden states, spins as spins; raise FormatError for any other."""
     # Numbers have all their digits but no exponent, because dimod ignores lines with one.
-    sign = sign_of(path, values)
-    check_quadratic(path, graph)
-    terms = terms_of(graph, is_spin(graph))
+    sign = quadratic.sign_of(path, values)
+    quadratic.check(path, graph)
+    terms = quadratic.terms_of(graph, quadratic.is_spin(graph))
     comment = f"# offset={-sign * terms.offset:.17g}\n" if terms.offset else ""
     head = f"# vartype={'SPIN' if terms.spin else 'BINARY'}\n{comment}"
-    write_terms(path, head, terms, sign, lambda weight: np.format_float_positional(weight, trim="0"))
+    quadratic.write_terms(path, head, terms, sign, lambda weight: np.format_float_positional(weight, trim="0"))

@@ -108,30 +108,24 @@ def _named_samples(path: AnyPath, data: bytes, graph: FactorGraph) -> list[Evide
         content = json.loads(data, object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{path}: starts like JSON, but is not ({error})") from None
-    samples = content if isinstance(content, list) else [content]
-    found = []
-    for number, pairs in enumerate(samples):
+    found: list[Evidence] = []
+    known = graph.names.place if graph.names is not None else {}
+    for number, pairs in enumerate(content if isinstance(content, list) else [content]):
         if not isinstance(pairs, tuple):
             raise FormatError(f"{path}: sample {number} is {str(pairs)[:40]!r}, expected an object of variable: state")
-        found.append(_named_sample(path, pairs, graph))
+        found.append({})
+        for name, state in pairs:
+            variable = int(name) if name not in known and re.fullmatch("[0-9]{1,10}", name) else name
+            if not isinstance(state, int | str):
+                raise FormatError(f"{path}: state of {name!r}: found {str(state)[:40]}, expected a name or an index")
+            try:
+                i, k = graph.locate(variable, state)
+            except MapMRFError as error:
+                raise FormatError(f"{path}: {error}") from None
+            if i in found[-1]:
+                raise FormatError(f"{path}: found variable {name!r} again, expected every variable once")
+            found[-1][i] = k
     return found or [{}]
-
-
-def _named_sample(path: AnyPath, pairs: tuple[tuple[str, object], ...], graph: FactorGraph) -> Evidence:
-    sample: Evidence = {}
-    known = graph.names.place if graph.names is not None else {}
-    for name, state in pairs:
-        variable = int(name) if name not in known and re.fullmatch("[0-9]{1,10}", name) else name
-        if not isinstance(state, int | str):
-            raise FormatError(f"{path}: state of {name!r}: found {str(state)[:40]}, expected a name or an index")
-        try:
-            i, k = graph.locate(variable, state)
-        except MapMRFError as error:
-            raise FormatError(f"{path}: {error}") from None
-        if i in sample:
-            raise FormatError(f"{path}: found variable {name!r} again, expected every variable once")
-        sample[i] = k
-    return sample
 
 
 def _many_samples(tokens: list[int]) -> list[tuple[int, int]] | None:

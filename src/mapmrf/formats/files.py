@@ -42,6 +42,8 @@ class ByteBudget:
         # Systems that do not report their memory have less than 2^46 bytes.
         self.allowed = min(machine_bytes(), 2.0**46) if self.limit is None else self.limit
         self.charged: dict[str, float] = {}
+        # What came through pipes: readers look at a file repeatedly, to recognise its format and to name a token.
+        self.piped: dict[str, bytes] = {}
 
     def charge(self, path: AnyPath, needed: float, what: str, place: str = "") -> None:
         """Charge bytes; raise FormatError if the budget is exceeded, with purpose, place, total and budget."""
@@ -56,12 +58,11 @@ class ByteBudget:
 
 
 _BUDGET: ContextVar[ByteBudget | None] = ContextVar("mapmrf_budget", default=None)
-_PIPED: ContextVar[dict[str, bytes] | None] = ContextVar("mapmrf_piped", default=None)
 
 
 @contextlib.contextmanager
 def spending(max_bytes: float | None) -> Iterator[ByteBudget]:
-    """Share a budget among all readers called inside this context."""
+    """Share a budget, and the content of pipes, among all readers called inside this context."""
     budget = ByteBudget(max_bytes)
     token = _BUDGET.set(budget)
     try:
@@ -77,16 +78,6 @@ def charge(path: AnyPath, needed: float, what: str, place: str = "") -> None:
         budget.charge(path, needed, what, place)
     elif needed > FEW:
         ByteBudget().charge(path, needed, what, place)
-
-
-@contextlib.contextmanager
-def reading_once() -> Iterator[None]:
-    """Keep what comes through pipes: readers look at a file repeatedly, to recognise its format and to name a token."""
-    token = _PIPED.set({})
-    try:
-        yield
-    finally:
-        _PIPED.reset(token)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -130,16 +121,16 @@ def read_bytes(path: AnyPath) -> bytes:
 
 def _piped(name: str) -> bytes:
     """The content of a pipe, a terminal or standard input, which can be read only once."""
-    kept = _PIPED.get()
-    if kept is not None and name in kept:
-        return kept[name]
+    budget = _BUDGET.get()
+    if budget is not None and name in budget.piped:
+        return budget.piped[name]
     if name == "-":
         data = _pieces(name, sys.stdin.buffer, "standard input")
     else:
         with Path(name).open("rb") as file:
             data = _pieces(name, file, "the file")
-    if kept is not None:
-        kept[name] = data
+    if budget is not None:
+        budget.piped[name] = data
     return data
 
 

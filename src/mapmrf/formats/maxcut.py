@@ -13,20 +13,8 @@ import numpy as np
 
 from mapmrf.arrays import offsets
 from mapmrf.errors import FormatError
+from mapmrf.formats import quadratic
 from mapmrf.formats.files import read_bytes
-from mapmrf.formats.quadratic import (
-    MOST_VARIABLES,
-    NUMBER,
-    Lines,
-    Terms,
-    charge_variables,
-    check_quadratic,
-    offset_of,
-    quadratic_losses,
-    sign_of,
-    terms_of,
-    write_terms,
-)
 from mapmrf.formats.tables import Factors, build
 from mapmrf.formats.tokens import numbers_of, read_text
 from mapmrf.model.graph import FactorGraph
@@ -34,7 +22,7 @@ from mapmrf.model.graph import FactorGraph
 SUFFIXES = (".mc", ".rudy")
 WEIGHTS = True
 
-_CONSTANT = re.compile(rb"(?m)^[ \t]*#[ \t]*constant[ \t]*=[ \t]*" + NUMBER + rb"[ \t\r]*$")
+_CONSTANT = re.compile(rb"(?m)^[ \t]*#[ \t]*constant[ \t]*=[ \t]*" + quadratic.NUMBER + rb"[ \t\r]*$")
 _COMMENT = re.compile(rb"(?m)^[ \t]*#[^\n]*$")
 _WHOLE = re.compile(rb"[0-9]+")
 
@@ -50,21 +38,21 @@ def sniff(data: bytes) -> bool:
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a graph to be cut; weights are logs, so that the cut is maximised, unless `values` is ``"cost"``."""
     # Repeated edges add up.
-    sign = sign_of(path, values, "log")
+    sign = quadratic.sign_of(path, values, "log")
     file = numbers_of(path, read_text(path), "among the edges")
-    n, m = file.integers(0, 2, 0, MOST_VARIABLES, "number {} of the header, vertices and edges").tolist()
+    n, m = file.integers(0, 2, 0, quadratic.MOST_VARIABLES, "number {} of the header, vertices and edges").tolist()
     found = len(file.numbers) - 2
     if found < 3 * m:
         file.fail(len(file.numbers), f"edge {found // 3 + 1} of {m}", "two vertices and a weight")
     if found > 3 * m:
         file.fail(2 + 3 * m, f"after edge {m}", "the end of the file")
-    charge_variables(path, n, m)
-    i, j, given = Lines("edge", "vertex", first=1, loops=False).read(file, 2, n)
+    quadratic.charge_variables(path, n, m)
+    i, j, given = quadratic.read_lines(file, 2, n, "edge", "vertex", first=1, loops=False)
     ends = np.sort(np.stack([i, j], axis=1), axis=1)
     _, first, place = np.unique(ends[:, 0] * n + ends[:, 1], return_index=True, return_inverse=True)
     order = np.argsort(first)
     weight = np.bincount(place.ravel(), given, len(first)).astype(np.float64)[order]
-    constant = offset_of(path, _CONSTANT, read_bytes(path))
+    constant = quadratic.offset_of(path, _CONSTANT, read_bytes(path))
     counts = [1, len(first)]
     factors = Factors(  # pairs that share the table of a cut, after the factor of the constant
         offsets(np.repeat([0, 2], counts)),
@@ -80,20 +68,20 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-losses = quadratic_losses
+losses = quadratic.losses
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a binary pairwise model that does not change when all states are swapped, with 17 digits."""
-    sign = sign_of(path, values, "log")
-    check_quadratic(path, graph)
-    terms = terms_of(graph, spin=False)
+    sign = quadratic.sign_of(path, values, "log")
+    quadratic.check(path, graph)
+    terms = quadratic.terms_of(graph, spin=False)
     edges = _cut_of(path, terms)
     comment = f"# constant={-sign * terms.offset:.17g}\n" if terms.offset else ""
-    write_terms(path, f"{comment}{edges.n_vars} {len(edges.i)}\n", edges, -sign, "{:.17g}".format)
+    quadratic.write_terms(path, f"{comment}{edges.n_vars} {len(edges.i)}\n", edges, -sign, "{:.17g}".format)
 
 
-def _cut_of(path: Path, terms: Terms) -> Terms:
+def _cut_of(path: Path, terms: quadratic.Terms) -> quadratic.Terms:
     """The edges of a graph whose cuts have the values of the labellings, vertices counted from 1."""
     # In bits, an edge of weight w is worth w (x_i + x_j - 2 x_i x_j), and terms are energies.
     pairs = terms.i != terms.j
@@ -106,4 +94,4 @@ def _cut_of(path: Path, terms: Terms) -> Terms:
     if len(wrong):
         found = f"variable {wrong[0]} prefers state {int(field[wrong[0]] < 0)} by {abs(field[wrong[0]]):.6g}"
         raise FormatError(f"{path}: {found}, expected no unary potentials: this format has none")
-    return Terms(terms.n_vars, i + 1, j + 1, weight + 0.0, 0.0, spin=False)
+    return quadratic.Terms(terms.n_vars, i + 1, j + 1, weight + 0.0, 0.0, spin=False)

@@ -14,7 +14,7 @@ from mapmrf.errors import FormatError
 from mapmrf.formats import opengm_functions as functions
 from mapmrf.formats import scales
 from mapmrf.formats.files import charge, read_bytes, write_bytes
-from mapmrf.formats.tables import Factors, build, check_states, factors_to_write, last_fastest
+from mapmrf.formats.tables import Factors, build, charge_tables, check_states, factors_to_write, last_fastest
 from mapmrf.model.builders import blocks
 from mapmrf.model.graph import FactorGraph
 
@@ -132,7 +132,7 @@ def _read(group: _Group, values: str, hard_threshold: float | None) -> FactorGra
     theta_t = tables.theta_t + 0.0  # no "-0"
     if hard_threshold is not None:
         theta_t[theta_t <= -hard_threshold] = -np.inf
-    weight = None if (tables.weight == 1.0).all() else tables.weight[function]
+    weight = None if tables.weight is None or (tables.weight == 1.0).all() else tables.weight[function]
     factors = Factors(scope_ptr, scope, tables.table_of[function], tables.table_ptr, theta_t, weight, tables.lists)
     return build(group.path, card, factors)
 
@@ -151,7 +151,7 @@ def _header(group: _Group) -> tuple[int, int, Ints]:
     return int(header[2]), int(header[3]), header[5 : 5 + 2 * n_types].reshape(-1, 2)
 
 
-def _functions(group: _Group, types: Ints, values: str, linear: bool) -> functions.OpenGMTables:
+def _functions(group: _Group, types: Ints, values: str, linear: bool) -> Factors:
     """All functions as tables, type after type; `linear`: weights may be used."""
     parts = []
     for kind, count in types.tolist():
@@ -168,7 +168,8 @@ def _functions(group: _Group, types: Ints, values: str, linear: bool) -> functio
             group.fail(f"{where}/values", bad, numbers, scales.expected(values))
         source = functions.Source(str(group.path), where, indices, numbers, count, linear)
         parts.append(reader.read(source))
-    tables = functions.joined(group.path, parts)
+    charge_tables(group.path, np.concatenate([np.zeros(0), *(np.diff(part.table_ptr) for part in parts)]))
+    tables = Factors.join(parts)
     if scales.first_bad(tables.theta_t, values) is not None:
         raise FormatError(f"{group.path}: found a function with impossible values, expected {scales.expected(values)}")
     scales.to_log(tables.theta_t, values)
@@ -201,16 +202,16 @@ def _factors(group: _Group, n_vars: int, n_factors: int, counts: Ints) -> tuple[
     return offsets(counts)[kind] + numbers[start], np.append(0, np.cumsum(order)), scope
 
 
-def _check_shapes(group: _Group, tables: functions.OpenGMTables, function: Ints, scopes: tuple[Ints, Ints]) -> None:
+def _check_shapes(group: _Group, tables: Factors, function: Ints, scopes: tuple[Ints, Ints]) -> None:
     scope_ptr, states = scopes
-    order = np.diff(tables.shape_ptr)[function]
+    order = np.diff(tables.scope_ptr)[function]
     wrong = np.flatnonzero(order != np.diff(scope_ptr))
     if not len(wrong):
-        differs: Bools = tables.shape[ranges(tables.shape_ptr[function], order)] != states
+        differs: Bools = tables.scope[ranges(tables.scope_ptr[function], order)] != states
         wrong = np.searchsorted(scope_ptr, np.flatnonzero(differs)[:1], side="right") - 1
     if len(wrong):
         a = int(wrong[0])
-        mine = tables.shape[tables.shape_ptr[function[a]] : tables.shape_ptr[function[a] + 1]].tolist()
+        mine = tables.scope[tables.scope_ptr[function[a]] : tables.scope_ptr[function[a] + 1]].tolist()
         want = states[scope_ptr[a] : scope_ptr[a + 1]].tolist()
         raise FormatError(f"{group.path}: factor {a}: found a function on {mine} states, expected one on {want}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -17,7 +17,7 @@ from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats.files import charge
 from mapmrf.formats.lists import LISTS, keeps_list, stays_list, tables_of_keys
-from mapmrf.formats.tables import FEW_ENTRIES, last_fastest, same_shapes, table_offsets, table_sizes
+from mapmrf.formats.tables import FEW_ENTRIES, Factors, last_fastest, same_shapes, table_offsets, table_sizes
 
 EXPLICIT = 16000
 
@@ -41,43 +41,8 @@ class Source:
             self.fail(f"{len(self.values)} values", f"{n_values} for {self.count} functions")
 
 
-@dataclass(frozen=True, eq=False)
-class OpenGMTables:
-    """Functions as tables; the cardinalities of function f are ``shape[shape_ptr[f]:shape_ptr[f + 1]]``."""
-
-    # Function f is ``weight[f]`` times the table ``table_of[f]``. The entries of a table in `lists` are a default and
-    # the values of some tuples, which `lists` has.
-
-    shape: Ints
-    shape_ptr: Ints
-    table_of: Ints
-    weight: Floats
-    table_ptr: Ints
-    theta_t: Floats
-    lists: dict[int, Ints] = field(default_factory=dict)
-
-    @classmethod
-    def one_each(
-        cls, shapes: tuple[Ints, Ints], table_ptr: Ints, theta_t: Floats, lists: dict[int, Ints] | None = None
-    ) -> OpenGMTables:
-        """Functions with a separate table each."""
-        n = len(table_ptr) - 1
-        return cls(*shapes, np.arange(n), np.ones(n), table_ptr, theta_t, lists or {})
-
-
-def joined(path: Path, parts: list[OpenGMTables]) -> OpenGMTables:
-    none = np.zeros(0, dtype=np.int64)
-    sizes = np.concatenate([np.zeros(0), *(np.diff(part.table_ptr) for part in parts)])
-    before = np.cumsum([0, *(len(part.table_ptr) - 1 for part in parts)]).tolist()
-    return OpenGMTables(
-        np.concatenate([none, *(part.shape for part in parts)]),
-        offsets(np.concatenate([none, *(np.diff(part.shape_ptr) for part in parts)])),
-        np.concatenate([none, *(first + part.table_of for first, part in zip(before, parts, strict=False))]),
-        np.concatenate([np.zeros(0), *(part.weight for part in parts)]),
-        table_offsets(path, sizes),
-        np.concatenate([np.zeros(0), *(part.theta_t for part in parts)]),
-        {first + t: tuples for first, part in zip(before, parts, strict=False) for t, tuples in part.lists.items()},
-    )
+Functions = Factors
+"""Functions as factors that have the cardinalities of their variables in place of a scope."""
 
 
 def walk(numbers: Ints, count: int, before: int) -> Ints:
@@ -121,18 +86,18 @@ def _checked(source: Source, shape: Ints) -> Ints:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _explicit(source: Source) -> OpenGMTables:
-    """OpenGMTables with the first variable fastest."""
+def _explicit(source: Source) -> Functions:
+    """Tables with the first variable fastest."""
     shape, shape_ptr = _any_shapes(source)
     size = table_sizes(shape, shape_ptr)
     if size.sum() != len(source.values):
         source.fail(f"{len(source.values)} values", f"{size.sum():.0f} for {source.count} functions")
     table_ptr = offsets(size.astype(np.int64))
     theta = last_fastest(source.values, table_ptr, shape, shape_ptr)
-    return OpenGMTables.one_each((shape, shape_ptr), table_ptr, theta)
+    return Functions(shape_ptr, shape, np.arange(len(size)), table_ptr, theta)
 
 
-def _sparse(source: Source) -> OpenGMTables:
+def _sparse(source: Source) -> Functions:
     """A default, and keys with values; in a key the first variable counts least."""
     data, end = source.indices.tolist(), len(source.indices)
     rows, at = [], 0
@@ -157,7 +122,7 @@ def _sparse(source: Source) -> OpenGMTables:
         source.fail("a key beyond the last entry of its table", "keys inside")
     entries = keys, source.values[ranges(default_at + 1, n_keys)], n_keys
     theta_t, lists = tables_of_keys(table_ptr, stays, source.values[default_at], entries, shape, shape_ptr)
-    return OpenGMTables.one_each((shape, shape_ptr), table_ptr, theta_t, lists)
+    return Functions(shape_ptr, shape, np.arange(len(size)), table_ptr, theta_t, lists=lists)
 
 
 Formula = Callable[[Floats, tuple[int, ...], int], Floats]
@@ -178,7 +143,7 @@ def _by_formula(
     formula: Formula,
     scale: Scale | None = None,
     tuples: Tuples | None = None,
-) -> OpenGMTables:
+) -> Functions:
     """Write out the tables of functions that are given by a few values, all functions of one shape together."""
     # Functions with the same values share a table; if the tables would be large, so do multiples of one function, and
     # those that differ from a constant at few tuples stay lists.
@@ -215,7 +180,7 @@ def _by_formula(
             equal = np.repeat(np.arange(count), len(dims)).reshape(-1, len(dims))
             lists |= dict.fromkeys(range(first, last), equal)
         first = last
-    return OpenGMTables(shape, shape_ptr, table_of, weight, table_ptr, theta, lists)
+    return Functions(shape_ptr, shape, table_of, table_ptr, theta, weight, lists)
 
 
 def _fill(tables: Floats, values: Floats, formula: Formula) -> None:
@@ -255,8 +220,8 @@ def _take_out_difference(rows: Floats) -> Floats:
 
 def _few_values(
     n_values: int, formula: Formula, *, pairs: bool, scale: Scale | None = None, tuples: Tuples | None = None
-) -> Callable[[Source], OpenGMTables]:
-    def reader(source: Source) -> OpenGMTables:
+) -> Callable[[Source], Functions]:
+    def reader(source: Source) -> Functions:
         shapes = _pair_shapes(source) if pairs else _any_shapes(source)
         source.check_values(n_values * source.count)
         values = (n_values * np.arange(source.count), np.full(source.count, n_values))
@@ -281,7 +246,7 @@ def _potts(values: Floats, dims: tuple[int, ...], first: int) -> Floats:
     return np.where(equal, values[:, 0], values[:, 1])
 
 
-def _potts_g(source: Source) -> OpenGMTables:
+def _potts_g(source: Source) -> Functions:
     """A value for every way in which the variables can be equal to one another."""
     shape, shape_ptr = _any_shapes(source)
     order = np.diff(shape_ptr)
@@ -323,7 +288,7 @@ def _partitions(d: int) -> Ints:
 class FunctionType:
     """How to read functions of a type; the values of some are energies, of others weights and limits."""
 
-    read: Callable[[Source], OpenGMTables]
+    read: Callable[[Source], Functions]
     gives_energies: bool = True
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -44,34 +43,26 @@ def sign_of(path: Path, values: str | None, usual: str = "cost") -> float:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-class Lines(NamedTuple):
-    """How a format calls its lines ``i j weight`` and what they connect, numbered from `first` on."""
-
-    line: str = "term"
-    end: str = "variable"
-    first: int = 0
-    loops: bool = True
-
-    def read(self, file: NumberFile, begin: int, n: int) -> tuple[Ints, Ints, Floats]:
-        """Check and return the lines from a number of the file on, on n variables, which count from 0 here."""
-        if (len(file.numbers) - begin) % 3:
-            file.fail(len(file.numbers), f"last {self.line}", "two variables and a weight")
-        rows = file.numbers[begin:].reshape(-1, 3)
-        bad = first_not_whole(rows[:, :2].ravel(), self.first, self.first + n - 1)
-        if bad is not None:
-            row, column = divmod(bad, 2)
-            expected = f"a {self.end} from {self.first} to {self.first + n - 1}" if n else f"no {self.line}"
-            file.fail(begin + 3 * row + column, f"{self.line} {self.first + row}", expected)
-        i, j = (rows[:, k].astype(np.int64) - self.first for k in range(2))
-        equal = np.flatnonzero(i == j)
-        if not self.loops and len(equal):
-            what = f"{self.line} {self.first + equal[0]}"
-            file.fail(begin + 3 * int(equal[0]) + 1, what, f"another {self.end} than the first")
-        infinite = np.flatnonzero(~np.isfinite(rows[:, 2]))
-        if len(infinite):
-            what = f"weight of {self.line} {self.first + infinite[0]}"
-            file.fail(begin + 3 * int(infinite[0]) + 2, what, "a finite number")
-        return i, j, rows[:, 2].copy()
+def read_lines(
+    file: NumberFile, begin: int, n: int, line: str = "term", end: str = "variable", first: int = 0, loops: bool = True
+) -> tuple[Ints, Ints, Floats]:
+    """Lines ``i j weight`` from a number of the file on, on n variables numbered from `first`, here from 0."""
+    # `line` and `end` are what the format calls a line and what it connects.
+    if (len(file.numbers) - begin) % 3:
+        file.fail(len(file.numbers), f"last {line}", "two variables and a weight")
+    rows = file.numbers[begin:].reshape(-1, 3)
+    bad = first_not_whole(rows[:, :2].ravel(), first, first + n - 1)
+    if bad is not None:
+        row, column = divmod(bad, 2)
+        expected = f"a {end} from {first} to {first + n - 1}" if n else f"no {line}"
+        file.fail(begin + 3 * row + column, f"{line} {first + row}", expected)
+    i, j = (rows[:, k].astype(np.int64) - first for k in range(2))
+    equal, infinite = np.flatnonzero(i == j), np.flatnonzero(~np.isfinite(rows[:, 2]))
+    if not loops and len(equal):
+        file.fail(begin + 3 * int(equal[0]) + 1, f"{line} {first + equal[0]}", f"another {end} than the first")
+    if len(infinite):
+        file.fail(begin + 3 * int(infinite[0]) + 2, f"weight of {line} {first + infinite[0]}", "a finite number")
+    return i, j, rows[:, 2].copy()
 
 
 def offset_of(path: Path, pattern: re.Pattern[bytes], data: bytes) -> float:
@@ -112,7 +103,7 @@ def graph_of(path: Path, terms: Terms, sign: float) -> FactorGraph:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def check_quadratic(path: Path, graph: FactorGraph) -> None:
+def check(path: Path, graph: FactorGraph) -> None:
     many, large = np.flatnonzero(graph.card != 2), np.flatnonzero(graph.arity > 2)
     problem = ""
     if len(many):
@@ -172,7 +163,7 @@ def _term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Ite
         yield "".join([f"{i} {j} {number(weight)}\n" for i, j, weight in rows])
 
 
-def quadratic_losses(graph: FactorGraph, spin: bool = False) -> list[str]:
+def losses(graph: FactorGraph, spin: bool = False) -> list[str]:
     offset = terms_of(graph, spin).offset
     kept = [f"the constant {-offset:.6g} is written as a comment, which other programs ignore"] if offset else []
     return [*names_lost(graph), *kept]

@@ -10,27 +10,15 @@ import re
 from pathlib import Path
 
 from mapmrf.errors import FormatError
+from mapmrf.formats import quadratic
 from mapmrf.formats.files import read_bytes
-from mapmrf.formats.quadratic import (
-    MOST_VARIABLES,
-    NUMBER,
-    Lines,
-    Terms,
-    check_quadratic,
-    graph_of,
-    offset_of,
-    quadratic_losses,
-    sign_of,
-    terms_of,
-    write_terms,
-)
 from mapmrf.formats.tokens import numbers_of, read_text, shown, whole_number
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".qubo",)
 WEIGHTS = True
 
-_OFFSET = re.compile(rb"(?m)^[ \t]*c[ \t]+offset[ \t]+" + NUMBER + rb"[ \t\r]*$")
+_OFFSET = re.compile(rb"(?m)^[ \t]*c[ \t]+offset[ \t]+" + quadratic.NUMBER + rb"[ \t\r]*$")
 _HEADER = re.compile(rb"(?m)^[ \t]*p[ \t]+([^\n]*)$")
 
 
@@ -40,17 +28,17 @@ def sniff(data: bytes) -> bool:
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a quadratic model; weights are costs unless `values` is ``"log"``. Repeated pairs add up."""
-    sign = sign_of(path, values)
+    sign = quadratic.sign_of(path, values)
     text = read_text(path)
     n_vars, n_nodes, n_couplers = _counts(path, text)
     file = numbers_of(path, _blanked(text), again=lambda path: _blanked(read_text(path)))
-    i, j, weight = Lines().read(file, 0, n_vars)
+    i, j, weight = quadratic.read_lines(file, 0, n_vars)
     n_linear = int((i == j).sum())
     if (n_linear, len(i) - n_linear) != (n_nodes, n_couplers):
         found = f"{n_linear} nodes and {len(i) - n_linear} couplers"
         raise FormatError(f"{path}: found {found}, expected {n_nodes} and {n_couplers} as in the header")
-    offset = offset_of(path, _OFFSET, read_bytes(path))
-    return graph_of(path, Terms(n_vars, i, j, weight, offset, spin=False), sign)
+    offset = quadratic.offset_of(path, _OFFSET, read_bytes(path))
+    return quadratic.graph_of(path, quadratic.Terms(n_vars, i, j, weight, offset, spin=False), sign)
 
 
 def _counts(path: Path, text: bytes) -> tuple[int, int, int]:
@@ -63,8 +51,8 @@ def _counts(path: Path, text: bytes) -> tuple[int, int, int]:
         found = shown(header[0].strip())
         raise FormatError(f"{path}: header: found {found}, expected 'p qubo 0 maxNodes nNodes nCouplers'")
     n_vars, n_nodes, n_couplers = (int(count or 0) for count in counts)
-    if n_vars > MOST_VARIABLES:
-        raise FormatError(f"{path}: header: found {n_vars} nodes, expected at most {MOST_VARIABLES}")
+    if n_vars > quadratic.MOST_VARIABLES:
+        raise FormatError(f"{path}: header: found {n_vars} nodes, expected at most {quadratic.MOST_VARIABLES}")
     return n_vars, n_nodes, n_couplers
 
 
@@ -73,14 +61,14 @@ def _blanked(text: bytes) -> bytes:
     return _HEADER.sub(lambda match: b" " * len(match[0]), text, count=1)
 
 
-losses = quadratic_losses
+losses = quadratic.losses
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    sign = sign_of(path, values)
-    check_quadratic(path, graph)
-    terms = terms_of(graph, spin=False)
+    sign = quadratic.sign_of(path, values)
+    quadratic.check(path, graph)
+    terms = quadratic.terms_of(graph, spin=False)
     n_linear = int((terms.i == terms.j).sum())
     comment = f"c offset {-sign * terms.offset:.17g}\n" if terms.offset else ""
     header = f"p qubo 0 {terms.n_vars} {n_linear} {len(terms.i) - n_linear}\n"
-    write_terms(path, comment + header, terms, sign, "{:.17g}".format)
+    quadratic.write_terms(path, comment + header, terms, sign, "{:.17g}".format)

@@ -56,17 +56,27 @@ class Factors:
     def scope_of(self, a: int) -> Ints:
         return self.scope[self.scope_ptr[a] : self.scope_ptr[a + 1]]
 
-    def extended(self, scopes: Sequence[Sequence[int]], tables: Sequence[Floats]) -> Factors:
-        more = Factors.joined(scopes, [len(table) for table in tables], np.concatenate(tables))
-        return Factors(
-            offsets(np.concatenate([np.diff(self.scope_ptr), np.diff(more.scope_ptr)])),
-            np.concatenate([self.scope, more.scope]),
-            np.concatenate([self.table_of, len(self.table_ptr) - 1 + more.table_of]),
-            offsets(np.concatenate([np.diff(self.table_ptr), np.diff(more.table_ptr)])),
-            np.concatenate([self.theta_t, more.theta_t]),
-            None if self.weight is None else np.concatenate([self.weight, np.ones(len(scopes))]),
-            self.lists,
+    @staticmethod
+    def join(parts: Sequence[Factors]) -> Factors:
+        """All factors of several lists, with the tables of one after those of another."""
+        none, before = (
+            np.zeros(0, dtype=np.int64),
+            np.cumsum([0, *(len(part.table_ptr) - 1 for part in parts)]).tolist(),
         )
+        placed = list(zip(before, parts, strict=False))
+        weights = [np.ones(len(part.table_of)) if part.weight is None else part.weight for part in parts]
+        return Factors(
+            offsets(np.concatenate([none, *(np.diff(part.scope_ptr) for part in parts)])),
+            np.concatenate([none, *(part.scope for part in parts)]),
+            np.concatenate([none, *(first + part.table_of for first, part in placed)]),
+            offsets(np.concatenate([none, *(np.diff(part.table_ptr) for part in parts)])),
+            np.concatenate([np.zeros(0), *(part.theta_t for part in parts)]),
+            None if all(part.weight is None for part in parts) else np.concatenate(weights),
+            {first + t: tuples for first, part in placed for t, tuples in part.lists.items()},
+        )
+
+    def extended(self, scopes: Sequence[Sequence[int]], tables: Sequence[Floats]) -> Factors:
+        return Factors.join([self, Factors.joined(scopes, [len(table) for table in tables], np.concatenate(tables))])
 
 
 def build(path: Path, card: Ints, factors: Factors, names: Names | None = None, distinct: bool = False) -> FactorGraph:

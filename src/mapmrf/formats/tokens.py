@@ -123,14 +123,8 @@ def read_numbers(path: AnyPath, words: tuple[str, ...]) -> tuple[str, NumberFile
     word = first[0].decode("ascii", "replace").upper()
     if word not in words:
         fail_at(path, text, 0, "first word", " or ".join(words))
-    behind = first.end()
     del first  # it keeps the text alive
-    charge_numbers(path, text)
-    numbers = parse_numbers(text[behind:])
-    if numbers is None:
-        place, _, _ = first_non_number(path, text, 1)
-        fail_at(path, text, place, "after the header" if place == 1 else "among the numbers", "a number")
-    return word, NumberFile(path, numbers, skipped=1)
+    return word, numbers_of(path, text, "among the numbers", skipped=1)
 
 
 def numbers_of(
@@ -139,15 +133,16 @@ def numbers_of(
     what: str = "among the terms",
     again: Callable[[AnyPath], bytes] = read_text,
     hint: str = "",
+    skipped: int = 0,
 ) -> NumberFile:
-    """Parse a text that contains nothing but numbers; `again` reads it again, after an error."""
+    """Parse a text that contains nothing but numbers, or one word before them; `again` reads it, after an error."""
     # The hint is for files of another format, with words in capitals.
     charge_numbers(path, text)
-    numbers = parse_numbers(text)
+    numbers = parse_numbers(TOKEN.sub(b"", text, count=skipped) if skipped else text)
     if numbers is None:
-        place, word, _ = first_non_number(path, text)
+        place, word, _ = first_non_number(path, text, skipped)
         fail_at(path, text, place, what, f"a number{hint if word.isupper() else ''}")
-    return NumberFile(path, numbers, text=again)
+    return NumberFile(path, numbers, skipped, again)
 
 
 def charge_numbers(path: AnyPath, text: bytes) -> None:

@@ -9,15 +9,15 @@ def main() -> None:
     for number, default in ((2, _signal.default_int_handler), (15, 0)):
         if _signal.getsignal(number) == default:
             _signal.signal(number, _leave)
-    from mapmrf.run.interrupts import guard_process, leave_after_work
+    from mapmrf.run.interrupts import program
 
-    guard_process(_leave)
+    program.guard(_leave)
     from mapmrf.cli import main
 
     try:
         main(prog_name="mapmrf")
     finally:
-        leave_after_work()
+        program.leave_after_work()
 
 
 def _leave(number: int, frame: object) -> None:

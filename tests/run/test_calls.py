@@ -293,7 +293,7 @@ def test_a_run_leaves_no_thread_and_calls_back_on_that_of_the_caller() -> None:
 
 def test_patience_ends_with_the_second_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupts, "REACTION", LIMIT)
-    with Interrupts() as flag, interrupts.waiting():
+    with Interrupts() as flag, interrupts.reacting("wait"):
         assert interrupts.patience() == np.inf
         signal.raise_signal(signal.SIGINT)
         assert 0 < interrupts.patience() <= interrupts.REACTION < interrupts.patience(extra=5.0)

@@ -132,17 +132,17 @@ def test_sigterm_and_other_signs_count_where_they_are_asked_for() -> None:
     assert not interrupts.requested()
 
 
-def test_check_and_raising_raise() -> None:
+def test_check_and_reacting_raise() -> None:
     with Interrupts() as flag:
         interrupts.check()
-        with pytest.raises(KeyboardInterrupt), interrupts.raising():
+        with pytest.raises(KeyboardInterrupt), interrupts.reacting("raise"):
             press()
         assert flag.raised
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
-        with pytest.raises(KeyboardInterrupt), interrupts.raising():
+        with pytest.raises(KeyboardInterrupt), interrupts.reacting("raise"):
             raise AssertionError("must not begin")
-    with interrupts.raising():
+    with interrupts.reacting("raise"):
         pass
 
 
@@ -261,10 +261,10 @@ def test_a_signal_ends_the_writing_of_a_model(tmp_path: Path, monkeypatch: pytes
 
 WAITING = """
 import signal, time
-from mapmrf.run.interrupts import begin_work, ending_within, guard_process
-guard_process()
-begin_work()
-with ending_within(0.0):
+from mapmrf.run.interrupts import program
+program.guard()
+program.begin_work()
+with program.ending_within(0.0):
     signal.raise_signal(signal.SIGTERM)
     while True:
         time.sleep(1000)
@@ -278,16 +278,16 @@ def test_a_program_ends_although_it_waits() -> None:
 
 LEAVING = """
 import ctypes, os, sys, threading, time
-from mapmrf.run.interrupts import begin_work, guard_process, leave_after_work, run_exit_handlers, end_work
-guard_process()
-begin_work()
+from mapmrf.run.interrupts import program
+program.guard()
+program.begin_work()
 handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda nothing: os.write(1, b"signed off") and None)
 ctypes.CDLL(None).__cxa_atexit(handler, None, None)
 threading.Thread(target=time.sleep, args=(1000,)).start()
 if len(sys.argv) > 1:
-    run_exit_handlers()
-end_work(3)
-leave_after_work()
+    program.run_exit_handlers()
+program.end_work(3)
+program.leave_after_work()
 """
 
 

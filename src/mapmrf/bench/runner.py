@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import queue
+import signal
 import statistics
 import sys
 import threading
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple, cast
 from mapmrf.bench.records import Record, RecordFile
 from mapmrf.bench.run_list import BenchTask
 from mapmrf.bench.worker import BEGINS, PREPARES, machine, work
-from mapmrf.run.interrupts import Interrupts, blocked
+from mapmrf.run.interrupts import Interrupts
 from mapmrf.run.progress import TerminalBar
 
 
@@ -179,7 +180,7 @@ class _BenchWorker:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(theirs, self.limits.memory), daemon=True)
         resource_tracker.ensure_running()  # otherwise started with the process, which would unblock the signal
-        with blocked(), _without_main():
+        with _blocked(), _without_main():
             self.process.start()
         theirs.close()
 
@@ -189,6 +190,19 @@ class _BenchWorker:
             self.process.join()
             self.pipe.close()
         self.process = None
+
+
+@contextlib.contextmanager
+def _blocked() -> Iterator[None]:
+    """Block SIGINT in this thread, and for good in the processes that it starts, which Ctrl-C would reach as well."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _STARTING = threading.Lock()

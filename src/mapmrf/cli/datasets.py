@@ -12,7 +12,7 @@ import click
 
 from mapmrf.cli import program
 from mapmrf.errors import OptionError
-from mapmrf.run.interrupts import check, raising
+from mapmrf.run.interrupts import check, reacting
 
 if TYPE_CHECKING:
     from mapmrf.datasets.catalogue import ModelSet
@@ -248,7 +248,7 @@ def download(context: click.Context, which: Sequence[str], data: str | None, sou
         def show(name: str, done: int, total: int | None) -> None:
             bar.draw(completed=done, description=name, total=total)
 
-        with raising():
+        with reacting("raise"):
             report = download(wanted, folder, source=source, listener=show)
     for text in dict.fromkeys(report.failed.values()):
         program.complain(f"error: {text}")

@@ -26,7 +26,7 @@ from mapmrf._version import __version__
 from mapmrf.errors import MapMRFError, OptionError, OutOfMemory
 from mapmrf.model.memory import PROGRAM, address_space, byte_count, is_lack_of_memory, shown_bytes
 from mapmrf.run.atomic_files import drop_old, keeping_old, keeps_old
-from mapmrf.run.interrupts import Interrupts, begin_work, check, end_work, leaving, raising
+from mapmrf.run.interrupts import Interrupts, check, program, reacting
 
 if TYPE_CHECKING:
     from mapmrf.model.graph import FactorGraph
@@ -78,7 +78,7 @@ class CommandGroup(click.Group):
                 setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
         with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts, keeping_old():
             try:
-                begin_work()
+                program.begin_work()
                 check()
                 # Raise OutOfMemory where NumPy could not even be loaded: OpenBLAS would end the process.
                 space = address_space()
@@ -98,7 +98,7 @@ class CommandGroup(click.Group):
                 code = 128 + interrupts.number
             with contextlib.suppress(OSError):  # a closed pipe
                 sys.stdout.flush()
-            end_work(code)
+            program.end_work(code)
             sys.exit(code)
 
 
@@ -234,7 +234,7 @@ def _read(reader: Callable[[], Any]) -> Any:
     """Read on another thread while this one waits, so that signals are also handled while a kernel parses."""
     from mapmrf.run.clock import Supervisor
 
-    with leaving():
+    with reacting("leave"):
         supervisor = Supervisor()
         try:
             return supervisor.call(lambda: math.inf, reader)
@@ -274,7 +274,7 @@ def write_model(graph: FactorGraph, path: str) -> None:
     """Write a model in the format given by the suffix; a signal ends that, and no file is written."""
     from mapmrf.formats import write
 
-    with raising():
+    with reacting("raise"):
         write(graph, path)
 
 

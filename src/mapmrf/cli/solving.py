@@ -20,7 +20,7 @@ import click
 from mapmrf.cli import program
 from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.model.memory import byte_count
-from mapmrf.run.interrupts import ending_within, leaving
+from mapmrf.run import interrupts
 
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
@@ -68,7 +68,7 @@ class SolveRequest(SimpleNamespace):
 
     def values(self, default_method: str | None = None) -> dict[str, Any]:
         """The options as values that the library takes; the methods are made here, before a large model is read."""
-        with leaving():  # numpy and numba are imported here
+        with interrupts.reacting("leave"):  # numpy and numba are imported here
             from mapmrf.run.registry import DEFAULT_METHOD, make_method, method_class
 
             name, options = self.method or default_method or DEFAULT_METHOD, {}
@@ -383,7 +383,7 @@ _FIGURES = ("value", "bound", "gap", "status", "seconds")
 
 def solve_batch(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
     arguments = {**arguments, "max_bytes": program.max_bytes()}
-    with ending_within(12.0):  # seconds after a signal: somebody may have to read its output
+    with interrupts.program.ending_within(12.0):  # seconds after a signal: somebody may have to read its output
         try:
             return (_solve_files if request.evidence_table is None else _solve_table)(request, arguments)
         finally:

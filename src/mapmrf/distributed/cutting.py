@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -148,11 +148,11 @@ def split(graph: FactorGraph, owner: Ints, n_parts: int) -> Iterator[Part]:
     for number in range(n_parts):
         mine = np.zeros(graph.n_factors, dtype=bool)
         mine[np.repeat(np.arange(graph.n_factors), graph.arity)[of_edge == number]] = True
-        chosen = np.flatnonzero(mine)
-        yield _part(graph, owner, number, n_parts, chosen)
+        yield _part(graph, owner, number, n_parts, np.flatnonzero(mine))
 
 
 def _part(graph: FactorGraph, owner: Ints, number: int, n_parts: int, factors: Ints) -> Part:
+    """Cut a part out of a model: `factors` are those that touch its variables."""
     own = np.flatnonzero(owner == number)
     scope = graph.scope[ranges(graph.scope_ptr[factors], graph.arity[factors])]
     touched = np.unique(scope)
@@ -180,8 +180,11 @@ def place_part(
     """Make a part from its model, in which own variables come first and factors keep the whole model's order."""
     # `of_whole`: the parts that own the variables, where the whole model has their states, and numbers of the factors.
     part_of, state_at, factor = of_whole
-    arranged = arrange(graph, own, part_of, number)
-    order = arranged.order
+    starts = graph.scope_ptr[:-1]
+    cut = np.logical_or.reduceat(graph.scope >= own, starts) if len(starts) else np.zeros(0, dtype=bool)
+    elsewhere = graph.scope[starts] >= own
+    # Inside, across the cut and counted here, across and counted elsewhere.
+    order = np.argsort(cut.astype(np.int8) + elsewhere, kind="stable")
     local = replace(
         graph,
         card=graph.card.astype(np.int64),  # as kernels expect it
@@ -190,48 +193,27 @@ def place_part(
         table_of=lean(graph.table_of[order]),
         weight=None if graph.weight is None else graph.weight[order],
     )
-    neighbours, counts = np.unique(arranged.send[:, 0], return_counts=True)
+    send = _copies(graph, np.flatnonzero(cut), own, part_of)
+    neighbours, counts = np.unique(send[:, 0], return_counts=True)
     return Part(
         number=number,
         n_parts=n_parts,
         graph=local,
         n_own=own,
-        n_inside=arranged.n_inside,
-        n_constrained=arranged.n_constrained,
+        n_inside=int(np.count_nonzero(~cut)),
+        n_constrained=int(np.count_nonzero(~elsewhere)),
         var=frozen(lean(var)),
         state_at=frozen(lean(state_at)),
         factor=frozen(lean(factor[order])),
         halo_part=frozen(lean(part_of[own:])),
         neighbours=frozen(lean(neighbours)),
         send_ptr=frozen(offsets(counts)),
-        send=frozen(lean(arranged.send[:, 1])),
+        send=frozen(lean(send[:, 1])),
     )
 
 
-class Arranged(NamedTuple):
-    """The order of a part's factors, the number of those inside, and of those counted here."""
-
-    # `send` are pairs of a part and an own variable that it has a copy of, sorted.
-
-    order: Ints
-    n_inside: int
-    n_constrained: int
-    send: Ints
-
-
-def arrange(graph: FactorGraph, own: int, part_of: Ints, number: int) -> Arranged:
-    """Sort the factors of a part: inside, across and counted here, across and counted elsewhere."""
-    # `part_of` are the parts that own its variables.
-    starts = graph.scope_ptr[:-1]
-    cut = np.logical_or.reduceat(graph.scope >= own, starts) if len(starts) else np.zeros(0, dtype=bool)
-    elsewhere = graph.scope[starts] >= own
-    order = np.argsort(cut.astype(np.int8) + elsewhere, kind="stable")
-    n_inside, n_constrained = int(np.count_nonzero(~cut)), int(np.count_nonzero(~elsewhere))
-    return Arranged(order, n_inside, n_constrained, _copies(graph, np.flatnonzero(cut), own, part_of))
-
-
 def _copies(graph: FactorGraph, cut: Ints, own: int, part_of: Ints) -> Ints:
-    """Pairs (part, own variable): which part has copies of which variable, for every factor across the cut."""
+    """Pairs (part, own variable), sorted: which part has copies of which variable, for every factor across the cut."""
     found = [np.zeros((0, 2), dtype=np.int64)]
     first, arity = graph.scope_ptr[cut], graph.arity[cut]
     for size in np.unique(arity).tolist():

@@ -7,7 +7,6 @@ copies. All sums run over the parts in order, so results do not depend on which 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,10 +51,6 @@ class PartedEngine:
         self._counts = [len(parts_of(rank, ranks.size, n_parts)) for rank in range(ranks.size)]
         self._summing: list[object] = []
         self.at_centre = False
-
-    def slices(self) -> list[slice]:
-        ends = np.cumsum([0, *(len(engine.labels) for engine in self.engines)]).tolist()
-        return [slice(begin, end) for begin, end in pairwise(ends)]
 
     def close(self) -> None:
         for engine in self.engines:

@@ -10,48 +10,34 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, compact, finite_range, frozen, largest_size
-from mapmrf.distributed.parts import Part, Ranks
+from mapmrf.arrays import Ints, compact, finite_range, frozen, largest_size
+from mapmrf.distributed.parts import Part, Ranks, first_factors
 from mapmrf.errors import FormatError
-from mapmrf.kernels.evaluation import Tables, factor_terms, unary_terms
-from mapmrf.model.graph import EXACT, ROUND_OFF, VALUE_CHUNK, FactorGraph
-from mapmrf.run.incumbent import Bounds, CheckedIncumbent, Shortfall
+from mapmrf.kernels.evaluation import factor_terms, unary_terms
+from mapmrf.model.graph import EXACT, ROUND_OFF
+from mapmrf.run.incumbent import Bounds, CheckedIncumbent, Shortfall, chunks_of_terms, tables_of
 from mapmrf.run.method import Array
 from mapmrf.run.state import ArrayFile, read_arrays, write_arrays
 
 Slices = Sequence[slice]
 
 
-class ChunkSum(NamedTuple):
-    """The number of terms that are -inf, and the sum of the others."""
-
-    n_violated: int
-    rest: float
-
-
-def part_sums(part: Part, labels: Ints) -> tuple[list[ChunkSum], list[ChunkSum]]:
-    """Sums over the own variables of a part and over the factors that it counts, in chunks."""
-    # `labels` are those of the own variables and of the halo.
-    graph = part.graph
-    tables = Tables(
-        graph.card, graph.var_ptr, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr,
-        graph.theta_t, frozen(np.zeros(0)) if graph.weight is None else graph.weight,
-    )  # fmt: skip
-    buffer: Floats = np.empty(min(VALUE_CHUNK, max(part.n_own, part.n_constrained)))
+def part_sums(part: Part, labels: Ints) -> list[list[tuple[int, float]]]:
+    """Sums over the own variables of a part, and over the factors that it counts, in chunks."""
+    # `labels` are those of the own variables and of the halo. A sum is the number of terms that are -inf, and the sum
+    # of the others.
     labels = frozen(np.array(labels, dtype=np.int64))
-    found = []
+    tables, found = tables_of(part.graph), []
     for terms, n in ((unary_terms, part.n_own), (factor_terms, part.n_constrained)):
         sums = []
-        for first in range(0, n, VALUE_CHUNK):
-            some = buffer[: n - first]
-            terms(tables, labels, first, some)
+        for some in chunks_of_terms(terms, tables, labels, 0, n):
             n_violated, total = 0, float(some.sum())
             if total == -math.inf:
                 forbidden = np.isneginf(some)
                 n_violated, total = int(np.count_nonzero(forbidden)), float(some[~forbidden].sum())
-            sums.append(ChunkSum(n_violated, total))
+            sums.append((n_violated, total))
         found.append(sums)
-    return found[0], found[1]
+    return found
 
 
 def evaluate(ranks: Ranks, parts: Sequence[Part], labels: Ints, slices: Slices) -> Shortfall:
@@ -63,8 +49,8 @@ def evaluate(ranks: Ranks, parts: Sequence[Part], labels: Ints, slices: Slices) 
     for kind in (0, 1):
         for _, found in everyones:
             for sums in found:
-                for chunk in sums[kind]:
-                    violated, total = violated + chunk.n_violated, total + chunk.rest
+                for n_violated, rest in sums[kind]:
+                    violated, total = violated + n_violated, total + rest
     return Shortfall(violated, total)
 
 
@@ -73,7 +59,6 @@ class ModelScale(NamedTuple):
 
     unit: float
     size: float
-    n_terms: int
 
     @property
     def allowance(self) -> float:
@@ -90,22 +75,16 @@ def model_scale(ranks: Ranks, parts: Sequence[Part]) -> ModelScale:
     size = 0.0
     for one in found:
         size += one[3]
-    return ModelScale(min(1.0, spread) if spread > 0 else 1.0, size, sum(one[4] for one in found))
+    return ModelScale(min(1.0, spread) if spread > 0 else 1.0, size)
 
 
-def _part_scale(part: Part) -> tuple[float, float, float, float, int]:
+def _part_scale(part: Part) -> tuple[float, float, float, float]:
     graph = part.graph
-    weight = graph.weight
-    most = 1.0 if weight is None else largest_size(weight)
-    n = part.n_constrained
+    most = 1.0 if graph.weight is None else largest_size(graph.weight)
     own = graph.theta_v.copy()
     own[graph.var_ptr[part.n_own] :] = 0.0
-    counted = FactorGraph(
-        graph.card, own, graph.scope_ptr[: n + 1], graph.scope[: graph.scope_ptr[n]],
-        graph.table_of[:n], graph.table_ptr, graph.theta_t, weight=None if weight is None else weight[:n],
-    )  # fmt: skip
-    spread = finite_range(graph.theta_v), most, finite_range(graph.theta_t)
-    return *spread, counted.size, part.n_own + n
+    size = first_factors(graph, part.n_constrained, own).size
+    return finite_range(graph.theta_v), most, finite_range(graph.theta_t), size
 
 
 class PartedIncumbent(CheckedIncumbent):

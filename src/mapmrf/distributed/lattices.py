@@ -18,6 +18,8 @@ from mapmrf.errors import GraphError
 from mapmrf.images.grids import Weight, grid_model
 from mapmrf.model.graph import FactorGraph
 
+SlabModel = tuple[FactorGraph, Ints]
+"""The model of the rows low:high of a slab, and the numbers of its factors in the whole model, which increase."""
 ROWS = 64  # rows of random numbers drawn together
 SPINS = np.array([1.0, -1.0, -1.0, 1.0])  # the table of a coupling: spins agree or differ
 
@@ -30,13 +32,6 @@ class Slab(NamedTuple):
     end: int
     low: int
     high: int
-
-
-class SlabModel(NamedTuple):
-    """The model of the rows low:high of a slab; `factor` are increasing in the whole model's order."""
-
-    graph: FactorGraph
-    factor: Ints
 
 
 def slabs_of(rows: int, parts: int, reach: int = 1) -> list[Slab]:
@@ -62,10 +57,10 @@ def write_slabs(
 
 def _slab_part(slab: Slab, row: int, ends: Ints, model: SlabModel) -> Part:
     """Keep the factors that touch own rows, and the variables that these touch."""
-    graph = model.graph
+    graph, factor = model
     first, last = (slab.begin - slab.low) * row, (slab.end - slab.low) * row
     inside = (graph.scope >= first) & (graph.scope < last)
-    chosen = np.flatnonzero(np.logical_or.reduceat(inside, graph.scope_ptr[:-1])) if graph.n_factors else model.factor
+    chosen = np.flatnonzero(np.logical_or.reduceat(inside, graph.scope_ptr[:-1])) if graph.n_factors else factor
     arity = graph.arity[chosen]
     scope = graph.scope[ranges(graph.scope_ptr[chosen], arity)]
     touched = np.zeros(graph.n_vars, dtype=bool)
@@ -87,7 +82,7 @@ def _slab_part(slab: Slab, row: int, ends: Ints, model: SlabModel) -> Part:
         weight=None if graph.weight is None else graph.weight[chosen],
     )
     part_of = np.searchsorted(ends, var // row, side="right")
-    return place_part(slab.number, len(ends), mine, var, last - first, (part_of, k * var, model.factor[chosen]))
+    return place_part(slab.number, len(ends), mine, var, last - first, (part_of, k * var, factor[chosen]))
 
 
 # -- spin glasses -----------------------------------------------------------------------------------------------------
@@ -157,7 +152,7 @@ def _pairs_of_rows(
     )
     across = slab.low * (cols - 1) + np.arange(rows * (cols - 1))
     down = height * (cols - 1) + slab.low * cols + np.arange((rows - 1) * cols)
-    return SlabModel(graph, np.concatenate([across, down]))
+    return graph, np.concatenate([across, down])
 
 
 def _uniform(seed: int, begin: int, n: int, size: float) -> Floats:
@@ -255,7 +250,7 @@ def image_parts(
         kind = np.cumsum(np.concatenate([[0], np.diff(first) < 0])) if len(first) else first  # a new offset begins
         own = (first >= (slab.begin - slab.low) * row) & (first < (slab.end - slab.low) * row)
         counts[slab.number] = int(np.count_nonzero(own))
-        return SlabModel(graph, kind * (shape[0] * row) + first + slab.low * row)
+        return graph, kind * (shape[0] * row) + first + slab.low * row
 
     found = write_slabs(folder, slabs, row, 0, model)
     return write_manifest(found.folder, found.counts._replace(n_factors=sum(counts.values())), found.checksums)

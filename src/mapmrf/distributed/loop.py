@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +38,7 @@ from mapmrf.model.polytope import TOLERANCE, Kind, KindFractions, Residuals
 from mapmrf.run import interrupts
 from mapmrf.run.clock import Clock
 from mapmrf.run.loop import Callback, Loop
-from mapmrf.run.method import Array, Method, Start
+from mapmrf.run.method import Method, Start
 from mapmrf.run.options import GapTolerance
 from mapmrf.run.progress import ProgressBar
 from mapmrf.run.registry import make_method
@@ -46,11 +46,13 @@ from mapmrf.run.result import Status, plain
 from mapmrf.run.solve import check_limits, check_resume
 from mapmrf.run.state import (
     ArrayFile,
+    SavedRun,
     check_options,
     checked_figures,
     damaged,
     exact,
     from_exact,
+    legal,
     loop_figures,
     read_arrays,
     write_arrays,
@@ -140,7 +142,9 @@ def solve(
         loop.part_bound = part_bound
         loop.polisher = None if polish is None else make_method(polish, {})
         if checkpoint is not None:
-            loop.checkpoints = Checkpoints.at(checkpoint, every, resume, (chosen, seed, folder.checksums))
+            about = plain(dataclasses.asdict(chosen))
+            origin = {"method": chosen.name, "options": about, "seed": seed, "parts": folder.checksums}
+            loop.saving = SavedParts(checkpoint, every, origin, resume)
         return loop.solve(start)
 
 
@@ -149,7 +153,7 @@ class PartedLoop(Loop):
 
     method: LSLP
     incumbent: PartedIncumbent
-    checkpoints: Checkpoints | None = None
+    saving: SavedParts | None = None
     polisher: Method | None = None
     part_bound = 0
 
@@ -165,21 +169,17 @@ class PartedLoop(Loop):
         super().__init__(method, seed, tolerance, clock, listeners)
         self.model, self.ranks = model, model.ranks
         self.incumbent = PartedIncumbent(model.ranks, model.parts, model.unary_labels(), model.slices)
-        self.saved = time.perf_counter()
 
     def solve(self, start: Start) -> PartedResult:
         if start.labels is not None:
             self.incumbent.offer(start.labels)
-        run, checkpoints = start_run(self.method, self.model, self.seed, start, self.incumbent), self.checkpoints
+        run = start_run(self.method, self.model, self.seed, start, self.incumbent)
         try:
-            if checkpoints is not None and checkpoints.resume and run.engine is not None:
-                restore(checkpoints, run, self)
-            elif checkpoints is not None and not checkpoints.resume:
-                set_aside(checkpoints, self.ranks)
+            if self.saving is not None:
+                self.saving.begin_parts(run, self)
             status = self.loop(run)
-            cut_short = status in (Status.TIME_LIMIT, Status.INTERRUPTED)
-            if cut_short and checkpoints is not None and run.engine is not None:
-                save(checkpoints, run, self)
+            if self.saving is not None and status in (Status.TIME_LIMIT, Status.INTERRUPTED):
+                self.saving.save_parts(run, self)
             if self.polisher is not None and status in (Status.CONVERGED, Status.ITERATION_LIMIT):
                 self.polish(run, self.polisher)
             return self.report(run, status)
@@ -199,13 +199,12 @@ class PartedLoop(Loop):
             ended = self.ending(self.method, progress.finished, self.iterations, interrupted, late)
             if ended is not None:
                 return ended
-            if due and self.checkpoints is not None:
-                save(self.checkpoints, run, self)
-                self.saved = time.perf_counter()
+            if due and self.saving is not None:
+                self.saving.save_parts(run, self)
 
     def agree(self, stopped: bool) -> tuple[bool, bool, bool]:
         """Agree on whether a rank was interrupted and, by rank 0's clock, the time is up and a checkpoint is due."""
-        due = self.checkpoints is not None and time.perf_counter() >= self.saved + self.checkpoints.every
+        due = self.saving is not None and self.saving.due
         found = self.ranks.allgather((stopped or interrupts.requested(), self.clock.left <= 0, due))
         return any(one[0] for one in found), found[0][1], found[0][2]
 
@@ -350,109 +349,94 @@ class RankWatch:
 MANIFEST = "checkpoint.json"
 
 
-class Checkpoints(NamedTuple):
-    """Folder and interval of checkpoints, whether to resume from one, and the identity required of the run."""
+class SavedParts(SavedRun):
+    """A run on a model in parts that is saved at intervals; all ranks save it at the same iteration."""
 
-    folder: Path
-    every: float
-    resume: bool
-    origin: dict[str, Any]
+    name = MANIFEST
 
-    @classmethod
-    def at(
-        cls, folder: str | os.PathLike[str], every: float, resume: bool, run: tuple[Method, int, list[int]]
-    ) -> Checkpoints:
-        """Checkpoints of a run: its method, its seed and the checksums of its parts."""
-        if not every >= 0:
-            raise OptionError(f"every is {every}, expected a number of seconds of at least 0")
-        method, seed, checksums = run
-        options = dataclasses.asdict(method)  # type: ignore[call-overload]
-        origin = {"method": method.name, "options": plain(options), "seed": seed, "parts": checksums}
-        return cls(Path(folder), every, resume, origin)
+    def __init__(self, folder: str | os.PathLike[str], every: float, origin: dict[str, Any], resume: bool) -> None:
+        super().__init__(folder, every, origin)
+        self.resume, self.folder = resume, Path(folder)
 
+    def begin_parts(self, run: PartedRun, loop: PartedLoop) -> None:
+        """Restore the last checkpoint, if there is one; without `resume`, put it into the folder `old`."""
+        ranks = run.model.ranks
+        if not self.resume:
+            together(ranks, lambda: self._set_aside() if ranks.rank == 0 else None)
+            return
+        data = None if run.engine is None else together(ranks, lambda: read_manifest(self.folder))
+        if data is None:
+            return
+        found = together(ranks, lambda: self._restore_phase(run, data))
+        labels, rested = np.zeros((2, len(run.parted.labels)), dtype=np.int64)
+        together(ranks, lambda: self._read_parts(int(data["generation"]), run, labels, rested))
+        if data["rested"] is not None:
+            run.rested_labels, run.rested_value = rested, data["rested"]
+        run.parted.start_sums()
+        loop.resume(found, labels)
 
-# -- writing ----------------------------------------------------------------------------------------------------------
+    def save_parts(self, run: PartedRun, loop: PartedLoop) -> None:
+        if run.engine is None:
+            return
+        ranks, generation = run.model.ranks, run.iterations
+        run.parted.settle()
+        together(ranks, lambda: self._write_parts(generation, run, loop))
+        together(ranks, lambda: self._write_manifest(generation, run, loop) if ranks.rank == 0 else None)
+        for part in run.model.parts:
+            for path in self.folder.glob(f"state-*-{part.number:05d}.mrf"):
+                if path != self._state_path(generation, part.number):
+                    path.unlink(missing_ok=True)
+        self.written = time.perf_counter()
 
+    def _state_path(self, generation: int, part: int) -> Path:
+        return self.folder / f"state-{generation:09d}-{part:05d}.mrf"
 
-def save(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> None:
-    """Write a checkpoint; all ranks call this at the same iteration."""
-    ranks, folder = run.model.ranks, checkpoints.folder
-    run.parted.settle()
-    generation = run.iterations
-    together(ranks, lambda: _write_parts(folder, generation, run, loop))
-    together(ranks, lambda: _write_manifest(checkpoints, generation, run, loop) if ranks.rank == 0 else None)
-    for part in run.model.parts:
-        for path in folder.glob(f"state-*-{part.number:05d}.mrf"):
-            if path != _state_path(folder, generation, part.number):
-                path.unlink(missing_ok=True)
+    def _set_aside(self) -> None:
+        if not self.path.exists():
+            return
+        old = self.folder / "old"
+        old.mkdir(exist_ok=True)
+        for path in old.glob("state-*.mrf"):
+            path.unlink()
+        for path in [*self.folder.glob("state-*.mrf"), self.path]:
+            os.replace(path, old / path.name)
 
+    def _write_parts(self, generation: int, run: PartedRun, loop: PartedLoop) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for part, engine, where in zip(run.model.parts, run.parted.engines, run.model.slices, strict=True):
+            arrays = engine.state()
+            arrays["best"] = loop.incumbent.labels[where]
+            if run.rested_labels is not None:
+                arrays["rested"] = run.rested_labels[where]
+            figures = {"number": part.number, "generation": generation, "block": engine.block}
+            write_arrays(self._state_path(generation, part.number), ArrayFile("state", figures, arrays))
 
-def set_aside(checkpoints: Checkpoints, ranks: Ranks) -> None:
-    """Move a checkpoint of an earlier run to the folder `old`, unless this run resumes from it."""
-    together(ranks, lambda: _set_aside(checkpoints.folder) if ranks.rank == 0 else None)
+    def _write_manifest(self, generation: int, run: PartedRun, loop: PartedLoop) -> None:
+        data = {
+            "generation": generation,
+            "origin": self.origin,
+            "run": run.state(),
+            "rested": run.rested_value if run.rested_labels is not None else None,
+            "loop": loop_figures(loop),
+        }
+        write_json(self.path, {"exact": exact(data)})
 
+    def _restore_phase(self, run: PartedRun, data: dict[str, Any]) -> dict[str, Any]:
+        with damaged(self.path):
+            check_options(self.folder, data["origin"], self.origin)
+            run.restore(data["run"])
+            data["rested"] = None if data["rested"] is None else float(data["rested"])
+            return checked_figures(data["loop"])
 
-def _set_aside(folder: Path) -> None:
-    if not (folder / MANIFEST).exists():
-        return
-    old = folder / "old"
-    old.mkdir(exist_ok=True)
-    for path in old.glob("state-*.mrf"):
-        path.unlink()
-    for path in [*folder.glob("state-*.mrf"), folder / MANIFEST]:
-        os.replace(path, old / path.name)
-
-
-def _state_path(folder: Path, generation: int, part: int) -> Path:
-    return folder / f"state-{generation:09d}-{part:05d}.mrf"
-
-
-def _write_parts(folder: Path, generation: int, run: PartedRun, loop: PartedLoop) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for part, engine, where in zip(run.model.parts, run.parted.engines, run.model.slices, strict=True):
-        arrays = engine.state()
-        arrays["best"] = loop.incumbent.labels[where]
-        if run.rested_labels is not None:
-            arrays["rested"] = run.rested_labels[where]
-        figures = {"number": part.number, "generation": generation, "block": engine.block}
-        write_arrays(_state_path(folder, generation, part.number), ArrayFile("state", figures, arrays))
-
-
-def _write_manifest(checkpoints: Checkpoints, generation: int, run: PartedRun, loop: PartedLoop) -> None:
-    data = {
-        "generation": generation,
-        "origin": checkpoints.origin,
-        "run": run.state(),
-        "rested": run.rested_value if run.rested_labels is not None else None,
-        "loop": loop_figures(loop),
-    }
-    write_json(checkpoints.folder / MANIFEST, {"exact": exact(data)})
-
-
-# -- reading ----------------------------------------------------------------------------------------------------------
-
-
-def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> None:
-    """Restore the last checkpoint, if there is one."""
-    ranks, folder = run.model.ranks, checkpoints.folder
-    data = together(ranks, lambda: read_manifest(folder))
-    if data is None:
-        return
-    state = together(ranks, lambda: _restore_phase(checkpoints, run, data))
-    labels, rested = np.zeros((2, len(run.parted.labels)), dtype=np.int64)
-    together(ranks, lambda: _read_parts(folder, int(data["generation"]), run, labels, rested))
-    if data["rested"] is not None:
-        run.rested_labels, run.rested_value = rested, data["rested"]
-    run.parted.start_sums()
-    loop.resume(state, labels)
-
-
-def _restore_phase(checkpoints: Checkpoints, run: PartedRun, data: dict[str, Any]) -> dict[str, Any]:
-    with damaged(checkpoints.folder / MANIFEST):
-        check_options(checkpoints.folder, data["origin"], checkpoints.origin)
-        run.restore(data["run"])
-        data["rested"] = None if data["rested"] is None else float(data["rested"])
-        return checked_figures(data["loop"])
+    def _read_parts(self, generation: int, run: PartedRun, labels: Ints, rested: Ints) -> None:
+        for part, engine, where in zip(run.model.parts, run.parted.engines, run.model.slices, strict=True):
+            path = self._state_path(generation, part.number)
+            _, figures, arrays = read_arrays(path, "state")
+            with damaged(path):
+                engine.restore(int(figures["block"]), arrays)
+                labels[where] = legal(arrays["best"], part.graph.card)
+                if "rested" in arrays:
+                    rested[where] = legal(arrays["rested"], part.graph.card)
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -466,20 +450,3 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         return data
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
         raise FormatError(f"{path}: damaged: {' '.join(str(error).split())}") from None
-
-
-def _read_parts(folder: Path, generation: int, run: PartedRun, labels: Array, rested: Array) -> None:
-    for part, engine, where in zip(run.model.parts, run.parted.engines, run.model.slices, strict=True):
-        path = _state_path(folder, generation, part.number)
-        _, figures, arrays = read_arrays(path, "state")
-        with damaged(path):
-            engine.restore(int(figures["block"]), arrays)
-            labels[where] = _legal(arrays["best"], part.graph.card)
-            if "rested" in arrays:
-                rested[where] = _legal(arrays["rested"], part.graph.card)
-
-
-def _legal(labels: Array, card: Ints) -> Array:
-    if labels.shape != card.shape or np.any((labels < 0) | (labels >= card)):
-        raise ValueError("labels that do not fit this part")
-    return labels

@@ -107,6 +107,14 @@ class Part:
         return self.n_own + np.flatnonzero(self.halo_part == part)
 
 
+def first_factors(graph: FactorGraph, n: int, theta_v: Floats, constant: float = 0.0) -> FactorGraph:
+    """The model of the first n factors, such as those that a part counts, with other potentials of the variables."""
+    return FactorGraph(
+        graph.card, theta_v, graph.scope_ptr[: n + 1], graph.scope[: graph.scope_ptr[n]], graph.table_of[:n],
+        graph.table_ptr, graph.theta_t, constant, weight=None if graph.weight is None else graph.weight[:n],
+    )  # fmt: skip
+
+
 class ModelCounts(NamedTuple):
     """Sizes of the whole model."""
 
@@ -343,9 +351,6 @@ class Ranks(Protocol):
     def allgather(self, value: Value) -> list[Value]:
         """What every rank gave, in order."""
 
-    def bcast(self, value: Value) -> Value:
-        """What rank 0 gave."""
-
     def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
         """Begin to gather as many numbers of every rank as `everyones` has rows for; `finish` ends it."""
 
@@ -373,9 +378,6 @@ class OneProcess:
 
     def allgather(self, value: Value) -> list[Value]:
         return [value]
-
-    def bcast(self, value: Value) -> Value:
-        return value
 
     def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
         everyones[: len(mine)] = mine
@@ -411,10 +413,6 @@ class MPIRanks:
         self.finish([request])  # avoid busy waiting for the last one
         return list(self.comm.allgather(value))
 
-    def bcast(self, value: Value) -> Value:
-        found: Value = self.comm.bcast(value)
-        return found
-
     def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
         return self.comm.Iallgather(mine, everyones)
 
@@ -439,7 +437,7 @@ class MPIRanks:
     def leave(self) -> None:
         """Finalise MPI: a rank that ends without counts as crashed, and its launcher kills the others."""
         self._mpi.Finalize()
-        interrupts.run_exit_handlers()
+        interrupts.program.run_exit_handlers()
 
 
 def find_ranks(comm: Any = None) -> Ranks:

@@ -17,7 +17,7 @@ from mapmrf._version import __version__
 from mapmrf.arrays import Floats, Ints, compact, ranges, segment_argmax
 from mapmrf.distributed.engine import Halo, Local, PartedEngine, part_layout
 from mapmrf.distributed.evaluation import PartedIncumbent, write_labels
-from mapmrf.distributed.parts import Part, PartFolder, Ranks, parts_of, together
+from mapmrf.distributed.parts import Part, PartFolder, Ranks, first_factors, parts_of, together
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import harden, impossible
 from mapmrf.engines.admm.lslp_run import LSLPOptions, LSLPRun
@@ -203,11 +203,7 @@ def _part_interaction(part: Part, problem: Problem) -> tuple[float, float, int]:
     unary = float(finite.sum()), len(finite)
     if n == 0:
         return 0.0, *unary
-    counted = FactorGraph(
-        graph.card, np.zeros(len(graph.theta_v)), graph.scope_ptr[: n + 1], graph.scope[: graph.scope_ptr[n]],
-        graph.table_of[:n], graph.table_ptr, graph.theta_t, weight=None if graph.weight is None else graph.weight[:n],
-    )  # fmt: skip
-    return interaction_sum(Problem.compile(counted)), *unary
+    return interaction_sum(Problem.compile(first_factors(graph, n, np.zeros(len(graph.theta_v))))), *unary
 
 
 def classify_parts(run: PartedRun, tolerance: float) -> tuple[Kind, KindFractions, Residuals]:
@@ -489,17 +485,7 @@ def part_model(part: Part, engine: Engine) -> FactorGraph:
             sign = np.where(own & ~counted, -1.0, np.where(~own & counted, 1.0, 0.0))
             places = graph.var_ptr[variable][:, None] + np.arange(batch.shape[k])
             np.add.at(theta_v, places, sign[:, None] * given)
-    return FactorGraph(
-        card=graph.card,
-        theta_v=theta_v,
-        scope_ptr=graph.scope_ptr[: n + 1],
-        scope=graph.scope[: graph.scope_ptr[n]],
-        table_of=graph.table_of[:n],
-        table_ptr=graph.table_ptr,
-        theta_t=graph.theta_t,
-        weight=None if graph.weight is None else graph.weight[:n],
-        constant=graph.constant,
-    )
+    return first_factors(graph, n, theta_v, graph.constant)
 
 
 def _multipliers(engine: Engine, batch: Batch, row: BatchRow, rows: Ints, k: int, lam: Floats) -> Floats:

@@ -87,7 +87,7 @@ class Clock:
                 return
             self.supervisor = Supervisor(self._setting, self._idle)
             try:
-                with nullcontext() if self.small else interrupts.waiting():
+                with nullcontext() if self.small else interrupts.reacting("wait"):
                     yield
             finally:
                 self.supervisor.close()
@@ -121,7 +121,7 @@ class Clock:
         enough = 3.0  # seconds for any call on a small model
         if self.supervisor is None or (self.small and self.left > enough):
             return function(*arguments)
-        with interrupts.waiting():
+        with interrupts.reacting("wait"):
             return self.supervisor.call(lambda: self.patience(overrun), function, *arguments, undo=undo)
 
     def prepare(self, function: Callable[[Method], R], method: Method) -> R:
@@ -315,7 +315,7 @@ def check_awaited() -> None:
         raise CallAbandoned
 
 
-interrupts.count_as_interrupt(is_abandoned)
+interrupts.signs.append(is_abandoned)
 
 
 def n_abandoned() -> int:

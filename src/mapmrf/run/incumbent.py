@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Lock
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
@@ -19,6 +19,9 @@ from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.model.graph import VALUE_CHUNK, FactorGraph
 from mapmrf.model.names import Names
 from mapmrf.run.options import relative_gap
+
+if TYPE_CHECKING:
+    from mapmrf.kernels.evaluation import Tables
 
 log = logging.getLogger("mapmrf")
 
@@ -333,14 +336,8 @@ class Evaluator:
     # evaluated is remembered: several parts of a run ask for the same one.
 
     def __init__(self, graph: FactorGraph, threads: int = 1) -> None:
-        from mapmrf.kernels.evaluation import Tables  # do not load numba for small models
-
         self.graph, self.threads = graph, threads
-        self.tables = Tables(
-            graph.card, graph.var_ptr, graph.theta_v,
-            graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t,
-            frozen(np.zeros(0)) if graph.weight is None else graph.weight,
-        )  # fmt: skip
+        self.tables = tables_of(graph)
         self._lock = Lock()
         self._last: Ints = np.zeros(0, dtype=np.uint8)
         self._value = 0.0
@@ -391,10 +388,24 @@ class Evaluator:
                 yield from sums
 
     def _some_chunks(self, terms: Terms, labels: Ints, begin: int, end: int, n: int) -> list[float]:
-        buffer: Floats = np.empty(min(VALUE_CHUNK, n))
-        sums = []
-        for first in range(begin * VALUE_CHUNK, min(n, end * VALUE_CHUNK), VALUE_CHUNK):
-            some = buffer[: n - first]
-            terms(self.tables, labels, first, some)
-            sums.append(float(some.sum()))
-        return sums
+        begin, end = begin * VALUE_CHUNK, min(n, end * VALUE_CHUNK)
+        return [float(some.sum()) for some in chunks_of_terms(terms, self.tables, labels, begin, end)]
+
+
+def tables_of(graph: FactorGraph) -> Tables:
+    from mapmrf.kernels.evaluation import Tables  # do not load numba for small models
+
+    return Tables(
+        graph.card, graph.var_ptr, graph.theta_v,
+        graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t,
+        frozen(np.zeros(0)) if graph.weight is None else graph.weight,
+    )  # fmt: skip
+
+
+def chunks_of_terms(terms: Terms, tables: Tables, labels: Ints, begin: int, end: int) -> Iterator[Floats]:
+    """The terms begin : end of a sum, in one array after another, which share their memory."""
+    buffer: Floats = np.empty(min(VALUE_CHUNK, end - begin))
+    for first in range(begin, end, VALUE_CHUNK):
+        some = buffer[: end - first]
+        terms(tables, labels, first, some)
+        yield some

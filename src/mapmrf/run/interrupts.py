@@ -9,10 +9,11 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 PATIENCE = 2.0
 """Seconds after which another signal is raised although the run has reacted to the first, since it seems to hang."""
@@ -22,55 +23,50 @@ REACTION = 0.5  # seconds that the current operation has to finish after the fir
 DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """Handlers that may be replaced; a user's own handler stays."""
 
+Reaction = Literal["wait", "raise", "leave"]
+
 
 class _SignalFlag:
     """Signals received since the outermost context was entered."""
 
     def __init__(self, signals: Sequence[signal.Signals]) -> None:
-        self.number = 0
+        self.number = self.count = 0  # of the first signal, and of signals
         self.raised = self.noticed = False
-        self.n_raising = self.n_leaving = self.n_waiting = 0
-        self.count = 0
+        self.reactions: Counter[Reaction] = Counter()  # the contexts `reacting` that the main thread is in
         self.listeners: list[Callable[[], None]] = []
-        self.exit_code: int | None = None
         self._first = 0.0
         self._before = {which: signal.getsignal(which) for which in signals}
         for which in signals:
             signal.signal(which, self._handle)
 
-    def restore(self) -> None:
+    def restore(self, *, ignored: bool = False) -> None:
         for which, before in self._before.items():
-            signal.signal(which, before)
-
-    def ignore(self) -> None:
-        for which in self._before:
-            signal.signal(which, signal.SIG_IGN)
+            signal.signal(which, signal.SIG_IGN if ignored else before)
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._first
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.exit_code is not None:  # everything is written, but some thread keeps the interpreter alive
-            os._exit(128 + number)
-        if self.n_leaving:
-            leave_at_once(number)
+        if self is program.flag and program.exit_code is not None:
+            os._exit(128 + number)  # everything is written, but some thread keeps the interpreter alive
+        if self.reactions["leave"]:
+            _leave_at_once(number)
         if self.number == 0:
             self.number, self._first = number, time.monotonic()
         self.count += 1
         for listener in tuple(self.listeners):
             listener()
-        calm = self.noticed or self.n_waiting > 0 or self is _process
+        calm = self.noticed or self.reactions["wait"] > 0 or self is program.flag
         impatient = self.count > 1 and (not calm or self.seconds > PATIENCE)
-        if self.n_raising or impatient:
-            self.raised, self.n_raising = True, 0
+        if self.reactions["raise"] or impatient:
+            self.raised, self.reactions["raise"] = True, 0
             raise KeyboardInterrupt
 
 
 _flag: _SignalFlag | None = None
-_process: _SignalFlag | None = None
-_others: list[Callable[[], bool]] = []
-_exit: Callable[[int], object] = os._exit
+signs: list[Callable[[], bool]] = []
+"""Further signs that runs must end, besides signals."""
 
 
 class Interrupts:
@@ -127,12 +123,17 @@ class Interrupts:
 def requested() -> bool:
     """Return whether the run must end: a signal arrived while a context is active. May be called from any thread."""
     flag = _flag
-    return (flag is not None and flag.number != 0) or any(other() for other in _others)
+    return (flag is not None and flag.number != 0) or any(other() for other in signs)
 
 
-def count_as_interrupt(stopped: Callable[[], bool]) -> None:
-    """Also count as interrupted whenever `stopped()` is true; see `also`."""
-    _others.append(stopped)
+@contextmanager
+def also(stopped: Callable[[], bool]) -> Iterator[None]:
+    """Also count as interrupted while `stopped()` is true."""
+    signs.append(stopped)
+    try:
+        yield
+    finally:
+        signs.remove(stopped)
 
 
 def patience(extra: float = 0.0) -> float:
@@ -141,19 +142,6 @@ def patience(extra: float = 0.0) -> float:
     if flag is None or flag.number == 0:
         return math.inf
     return 0.0 if flag.count > 1 else REACTION + extra - flag.seconds
-
-
-@contextmanager
-def waiting() -> Iterator[None]:
-    """Raise nothing, even at a second signal: the main thread waits for calls that it can abandon."""
-    flag = _flag if _in_main_thread() else None
-    if flag is not None:
-        flag.n_waiting += 1
-    try:
-        yield
-    finally:
-        if flag is not None:
-            flag.n_waiting -= 1
 
 
 def check() -> None:
@@ -169,156 +157,126 @@ def notice() -> None:
 
 
 @contextmanager
-def raising() -> Iterator[None]:
-    """Raise KeyboardInterrupt immediately on a signal: for files and downloads, where only Python code runs."""
-    check()
+def reacting(how: Reaction) -> Iterator[None]:
+    """React to a signal in the main thread otherwise than by the flag alone."""
+    # wait: raise nothing, even at a second signal, since the main thread waits for calls that it can abandon.
+    # raise: raise KeyboardInterrupt immediately, for files and downloads, where only Python code runs.
+    # leave: end the program immediately, since nothing can be lost yet; the same as raise where there is no program.
     flag = _flag if _in_main_thread() else None
-    if flag is not None:
-        flag.n_raising += 1
+    if how == "leave" and (flag is None or flag is not program.flag):
+        how = "raise"
+    if how == "raise":
+        check()
+    if flag is None:
+        yield
+        return
+    flag.reactions[how] += 1
     try:
+        if how == "leave" and flag.number:
+            _leave_at_once(flag.number)
         yield
     finally:
-        if flag is not None:
-            flag.n_raising = max(0, flag.n_raising - 1)
+        flag.reactions[how] = max(0, flag.reactions[how] - 1)
 
 
-@contextmanager
-def leaving() -> Iterator[None]:
-    """End the program immediately on a signal: nothing can be lost yet. Elsewhere the same as `raising`."""
-    flag = _process
-    if flag is None or flag is not _flag or not _in_main_thread():
-        with raising():
+class Program:
+    """The process of a program, in which signals are handled from its start to its end."""
+
+    def __init__(self) -> None:
+        self.flag: _SignalFlag | None = None  # None in a process that is not guarded
+        self.exit_code: int | None = None
+        self._exit: Callable[[int], object] = os._exit
+
+    def guard(self, first: Callable[[int, Any], None] | None = None) -> None:
+        """Handle SIGINT and SIGTERM until the process ends; before anything heavy is imported."""
+        # Until `begin_work`, a signal ends the program immediately.
+        global _flag
+        free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) in (default, first)]
+        if _flag is not None or not free or not _in_main_thread():
+            return
+        _flag = self.flag = _SignalFlag(free)
+        self.flag.reactions["leave"] = 1
+        atexit.register(self._end)  # registered first, so called last
+        hook = sys.unraisablehook
+
+        def quiet(unraisable: Any) -> None:
+            """Suppress Python's message about an exception that it cannot propagate: that the flag is set is enough."""
+            if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+                hook(unraisable)
+
+        sys.unraisablehook = quiet
+
+    def begin_work(self) -> None:
+        """Let signals set the flag from now on."""
+        if self.flag is not None:
+            self.flag.reactions["leave"] = 0
+
+    @contextmanager
+    def ending_within(self, seconds: float) -> Iterator[None]:
+        """Leave a guarded process that is still inside this context this many seconds after its first signal."""
+        flag = self.flag
+        if flag is None or flag is not _flag:
             yield
-        return
-    flag.n_leaving += 1
-    if flag.number:
-        leave_at_once(flag.number)
-    try:
-        yield
-    finally:
-        flag.n_leaving -= 1
+            return
+        finished = threading.Event()
+
+        def watch() -> None:
+            while not finished.wait(0.2):
+                if flag.number and flag.seconds > seconds:
+                    _leave_at_once(flag.number)
+
+        watcher = threading.Thread(target=watch, name="mapmrf-signals", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            finished.set()
+            watcher.join()
+
+    def end_work(self, code: int) -> None:
+        """Record that the program has done its work: another signal ends a guarded process immediately."""
+        if self.flag is not None:
+            self.exit_code = code
+
+    def leave_after_work(self) -> None:
+        """End a guarded process whose work has ended, without waiting for its threads, which may run for long."""
+        if self.flag is not None and self.exit_code is not None and threading.active_count() > 1:
+            self.flag.restore(ignored=True)
+            self._flush_and_exit(self.exit_code)
+
+    def run_exit_handlers(self) -> None:
+        """Run the exit handlers of C libraries even if threads are left behind: MPICH signs off in one."""
+        if os.name == "posix":
+            import ctypes
+
+            self._exit = ctypes.PyDLL(None).exit  # holds the GIL, so that no other thread runs meanwhile
+
+    def _end(self) -> None:
+        """Set the exit code of the program when everything else is done."""
+        # Python restores the system's handlers before it shuts down: a signal would then kill it. And after a
+        # KeyboardInterrupt that passed through `exec`, as in the definition of a dataclass, it kills itself by SIGINT,
+        # even if that was handled.
+        assert self.flag is not None
+        self.flag.restore(ignored=True)
+        if self.flag.raised and self.exit_code is not None:
+            self._flush_and_exit(self.exit_code)
+
+    def _flush_and_exit(self, code: int) -> NoReturn:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        self._exit(code)
+        os._exit(code)
 
 
-@contextmanager
-def also(stopped: Callable[[], bool]) -> Iterator[None]:
-    """Also count as interrupted while `stopped()` is true."""
-    _others.append(stopped)
-    try:
-        yield
-    finally:
-        _others.remove(stopped)
+program = Program()
 
 
-@contextmanager
-def blocked() -> Iterator[None]:
-    """Block SIGINT in this thread, and for good in the processes that it starts, which Ctrl-C would reach as well."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-# -- programs ---------------------------------------------------------------------------------------------------------
-
-
-def guard_process(first: Callable[[int, Any], None] | None = None) -> None:
-    """Handle SIGINT and SIGTERM until the process ends; for programs, before they import anything heavy."""
-    # Until `begin_work`, a signal ends the program immediately.
-    global _flag, _process
-    free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) in (default, first)]
-    if _flag is not None or not free or not _in_main_thread():
-        return
-    _flag = _process = _SignalFlag(free)
-    _process.n_leaving = 1
-    atexit.register(_leave, _process)  # registered first, so called last
-    hook = sys.unraisablehook
-
-    def quiet(unraisable: Any) -> None:
-        """Suppress Python's message about an exception that it cannot propagate: it is enough that the flag is set."""
-        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-            hook(unraisable)
-
-    sys.unraisablehook = quiet
-
-
-def begin_work() -> None:
-    """Let signals in a guarded process set the flag from now on."""
-    if _process is not None:
-        _process.n_leaving = 0
-
-
-def leave_at_once(number: int) -> NoReturn:
+def _leave_at_once(number: int) -> NoReturn:
     """End the program with the exit code of a signal; nothing has been printed or written yet."""
     with suppress(OSError):
         os.write(2, b"mapmrf: interrupted\n")
     os._exit(128 + number)
-
-
-@contextmanager
-def ending_within(seconds: float) -> Iterator[None]:
-    """Leave a guarded process that is still inside this context this many seconds after its first signal."""
-    flag = _process
-    if flag is None or flag is not _flag:
-        yield
-        return
-    finished = threading.Event()
-
-    def watch() -> None:
-        while not finished.wait(0.2):
-            if flag.number and flag.seconds > seconds:
-                leave_at_once(flag.number)
-
-    watcher = threading.Thread(target=watch, name="mapmrf-signals", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        finished.set()
-        watcher.join()
-
-
-def end_work(code: int) -> None:
-    """Record that the program has done its work: another signal ends a guarded process immediately."""
-    if _process is not None:
-        _process.exit_code = code
-
-
-def leave_after_work() -> None:
-    """End a guarded process whose work has ended, without waiting for its threads, which may run for a long time."""
-    if _process is not None and _process.exit_code is not None and threading.active_count() > 1:
-        _process.ignore()
-        _flush_and_exit(_process.exit_code)
-
-
-def run_exit_handlers() -> None:
-    """Run the exit handlers of C libraries even if the program leaves its threads behind: MPICH signs off in one."""
-    global _exit
-    if os.name == "posix":
-        import ctypes
-
-        _exit = ctypes.PyDLL(None).exit  # holds the GIL, so that no other thread runs meanwhile
-
-
-def _leave(flag: _SignalFlag) -> None:
-    """Set the exit code of the program when everything else is done."""
-    # Python restores the system's handlers before it shuts down: a signal would then kill it. And after a
-    # KeyboardInterrupt that passed through `exec`, as in the definition of a dataclass, it kills itself by SIGINT, even
-    # if that was handled.
-    flag.ignore()
-    if flag.raised and flag.exit_code is not None:
-        _flush_and_exit(flag.exit_code)
-
-
-def _flush_and_exit(code: int) -> NoReturn:
-    with suppress(Exception):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    _exit(code)
-    os._exit(code)
 
 
 def _in_main_thread() -> bool:

@@ -250,15 +250,23 @@ def checked_figures(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: kind(figures[name]) for name, kind in kinds.items()}, "trace": trace}
 
 
+def legal(labels: Array, card: Ints) -> Ints:
+    if labels.shape != card.shape or np.any((labels < 0) | (labels >= card)):
+        raise ValueError("labels that do not fit this model")
+    return labels.astype(np.int64)
+
+
 class SavedRun:
     """A run that is saved at intervals in one file, and may resume one that was cut short."""
+
+    name = FILE
 
     def __init__(
         self, folder: str | os.PathLike[str], every: float, origin: dict[str, Any], resume: bool = False
     ) -> None:
         if not every >= 0:
             raise OptionError(f"every is {every}, expected a number of seconds of at least 0")
-        self.path, self.every, self.origin = Path(folder, FILE), every, origin
+        self.path, self.every, self.origin = Path(folder, self.name), every, origin
         self.written = time.perf_counter()
         self.foreign = True  # whether the file there is of another run
         self.found: ArrayFile | None = None
@@ -292,10 +300,7 @@ class SavedRun:
             return start
         figures, arrays = self.found.figures, self.found.arrays
         with damaged(self.path):
-            labels: Ints = arrays["incumbent"].astype(np.int64)
-            card = loop.incumbent.graph.card
-            if labels.shape != card.shape or np.any((labels < 0) | (labels >= card)):
-                raise ValueError("labels that do not fit this model")
+            labels: Ints = legal(arrays["incumbent"], loop.incumbent.graph.card)
             found, mine = checked_figures(figures["loop"]), figures.get("method")
         loop.resume(found, labels, continued=mine is not None)
         if mine is None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elimination_models import frustrated, partitioned, prepared
 from mapmrf.datasets import grid
-from mapmrf.engines.elimination.and_or import AndOrSearch, message_paths
+from mapmrf.engines.elimination.and_or import AndOrSearch
 from mapmrf.engines.elimination.elimination import Elimination
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets
 from mapmrf.model.graph import FactorGraph
@@ -145,12 +144,3 @@ def test_nothing_is_found_if_the_optimum_is_required_to_be_exceeded() -> None:
     search.advance(10**9, 10**12)
     assert search.finished
     assert search.best_labels() is None
-
-
-def test_messages_pass_the_nodes_between_their_bucket_and_their_target() -> None:
-    """A chain 0-1-2-3 below the node 4 on top; messages from 3 to 0, from 2 to 1, and from 3 to the top."""
-    parent = np.array([4, 0, 1, 2, -1])
-    through, ptr, passing = message_paths(parent, np.array([3, 2, 3]), np.array([0, 1, 4]))
-    assert through.tolist() == [1, 2, 0]
-    lists = [sorted(passing[b:e].tolist()) for b, e in itertools.pairwise(ptr)]
-    assert lists == [[], [2], [0, 2], [0, 2], []]

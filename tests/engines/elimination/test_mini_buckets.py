@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elimination_models import frustrated, prepared
 from mapmrf.arrays import offsets
-from mapmrf.engines.elimination.elimination import Functions
+from mapmrf.engines.elimination.elimination import BucketTree, Functions
 from mapmrf.engines.elimination.mini_buckets import (
     CostShifting,
     MiniBuckets,
@@ -22,6 +22,7 @@ from mapmrf.engines.elimination.mini_buckets import (
     partition_bucket,
     partition_buckets,
 )
+from mapmrf.engines.elimination.orders import Order, PrimalGraph
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
@@ -98,6 +99,21 @@ def test_mini_buckets_bound_from_above_and_large_ones_are_exact(recipe: Recipe, 
         assert graph.value(buckets.tree.by_variable(labels)) == pytest.approx(optimum, abs=1e-9)
     if max_vars == 7:
         assert not buckets.split.any()
+
+
+def test_mini_buckets_that_share_only_what_is_eliminated_are_exact() -> None:
+    """They agree on its max-marginals, so that the best state of one is that of the other."""
+    tables = [[[3.0, 0.0], [0.0, 2.0]], [[0.0, -1.0], [2.0, 0.0]]]  # 5 where each has its own best state
+    graph = FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [0, 2]], tables)
+    problem = Problem.compile(graph)
+    tree = BucketTree.build(PrimalGraph.of(problem), graph.card, Order(np.arange(3), 3, 2, 0.0))
+    given = Functions.of_model(problem, tree)
+    partition = find_partition(tree, given, 1, math.inf)
+    assert partition is not None
+    buckets = MiniBuckets(tree, given, partition)
+    buckets.advance(10**9, 3)
+    assert buckets.split.tolist() == [False, False, True]
+    assert buckets.bound() == pytest.approx(brute_force(graph)[0]) == 4.0
 
 
 def test_the_largest_partition_that_fits_is_taken() -> None:

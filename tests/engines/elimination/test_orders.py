@@ -18,7 +18,6 @@ from mapmrf.engines.elimination.orders import (
     find_order,
     front_orders,
     measured,
-    min_fill_order,
 )
 
 
@@ -36,12 +35,6 @@ def test_known_widths_are_found() -> None:
     for k in (3, 6):
         assert find_order(primal(k * k, grid_edges(k, k)), np.full(k * k, 2)).width == k
     assert find_order(primal(4 * 30, grid_edges(30, 4)), np.full(120, 2)).width == 4
-
-
-def test_no_order_of_a_grid_is_narrower_than_its_side() -> None:
-    graph = primal(25, grid_edges(5, 5))
-    found = [*fill_orders(graph, np.full(25, 2)), *front_orders(graph, np.full(25, 2))]
-    assert min(order.width for order in found if order.n_known == 25) == 5
 
 
 @given(seed=st.integers(0, 2**20), n=st.integers(1, 12), share=st.sampled_from([0.1, 0.3, 0.7]))
@@ -115,12 +108,3 @@ def test_a_ball_grows_from_its_centre() -> None:
     graph = primal(25, grid_edges(5, 5))
     assert ball(graph.ptr, graph.nbr, 12, 5).tolist() == [12, 7, 11, 13, 17]
     assert sorted(ball(graph.ptr, graph.nbr, 3, 99).tolist()) == list(range(25))
-
-
-def test_a_single_min_fill_order_is_found_or_abandoned() -> None:
-    graph, card = primal(36, grid_edges(6, 6)), np.full(36, 2)
-    found = min_fill_order(graph, card, np.zeros(36), math.inf)
-    assert found.n_known == 36
-    truth = measured(graph, card, found.order)
-    assert (found.width, found.entries) == (truth.width, truth.entries)
-    assert min_fill_order(graph, card, np.zeros(36), found.entries - 1).n_known < 36

@@ -125,17 +125,6 @@ def test_the_form_has_the_values_of_the_model_and_its_rows_those_that_are_allowe
             assert form.objective(value) == pytest.approx(float(form.cost @ point), abs=1e-9)
 
 
-@given(graph=product_graphs())
-@settings(max_examples=30)
-def test_every_split_is_a_product_of_its_parts(graph: FactorGraph) -> None:
-    form = ProductForm.of(Problem.compile(graph))
-    column, one, other = form.splits
-    assert set(column) == set(np.flatnonzero(form.degree >= 2))
-    for labels in labellings(graph)[::7]:
-        point = point_of(form, labels)
-        assert np.array_equal(point[column], point[one] * point[other])
-
-
 def parities(n: int, n_factors: int, seed: int) -> FactorGraph:
     """Products of three spins with random couplings."""
     random = np.random.default_rng(seed)

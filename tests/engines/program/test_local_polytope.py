@@ -65,24 +65,6 @@ def test_points_and_marginals_are_the_same_thing(recipe: Recipe) -> None:
         assert polytope.labels(columns[: polytope.program.n_integer]).tolist() == labels.tolist()
 
 
-def test_rows_are_masses_first_and_then_laid_out_like_the_multipliers() -> None:
-    graph = Recipe([2, 3, 2], [(1, 0)], [np.zeros((3, 2))]).graph()
-    polytope = LocalPolytope.build(Problem.compile(graph))
-    matrix = polytope.program.rows.matrix.toarray()
-    assert polytope.entries.tolist() == [0, 1, 2, 3, 4, *range(7, 13)]  # variable 2 has no factor
-    assert matrix[:, :5].tolist() == [
-        [1, 1, 0, 0, 0], [0, 0, 1, 1, 1],
-        [0, 0, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0],
-    ]  # fmt: skip
-    assert matrix[:2, 5:].tolist() == [[0] * 6] * 2
-    assert (-matrix[2:, 5:]).tolist() == [
-        [1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1], [1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1],
-    ]  # fmt: skip
-    assert polytope.multipliers(np.arange(7.0)).tolist() == [2, 3, 4, 5, 6]
-    assert polytope.relaxation.upper.tolist() == [np.inf] * 11
-    assert polytope.relaxation.n_integer == 0
-
-
 # -- rows for constraints ---------------------------------------------------------------------------------------------
 
 

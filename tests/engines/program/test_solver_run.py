@@ -145,12 +145,6 @@ def test_a_solver_waits_when_its_turn_is_over_and_goes_on_with_the_next() -> Non
     assert seen[:2] == [3, 6] and len(done) == 7
 
 
-def test_an_offer_is_taken_once() -> None:
-    report = SolverReport(offered=np.ones(2))
-    first = report.take_offer()
-    assert first is not None and first.tolist() == [1, 1] and report.take_offer() is None
-
-
 @cache
 def hard_task() -> tuple[Compact, BranchTask, Ints]:
     """A dense model that takes a branch and bound some nodes, and its optimum."""

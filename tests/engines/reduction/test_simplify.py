@@ -212,17 +212,6 @@ def test_of_two_equal_states_one_stays() -> None:
     assert all(states in ([0, 2], [0, 3], [1, 2], [1, 3]) for states in small.maps[0].state.reshape(16, 2).tolist())
 
 
-def test_a_state_that_constraints_favour_is_not_dominated() -> None:
-    """The better state is forbidden beside some neighbours: the worse one has to stay."""
-    recipe = grid(4, 10)
-    for i in range(0, 16, 2):
-        recipe.add((i,), np.array([100.0, 0.0]))
-    for scope in list(recipe.scopes[:32]):
-        recipe.add(scope, np.array([[-np.inf, 0.0], [0.0, 0.0]]))
-    graph = recipe.graph()
-    check_by_value(graph, simplified(graph))
-
-
 def check_by_value(graph: FactorGraph, small: Simplified) -> None:
     """Labellings of the whole model, 2000 at random, do not become worse."""
     random = np.random.default_rng(0)
@@ -523,15 +512,6 @@ def test_solving_components_keeps_the_optimum(recipe: Recipe, log_entries: int, 
     graph = recipe.graph()
     small = simplify(Problem.compile(graph)) if simplified else untouched(graph)
     assert_reduced(graph, solve_small(small, 2.0**log_entries))
-
-
-@given(recipe=with_weights(any_recipes() | recipes()))
-def test_nothing_is_left_where_everything_fits(recipe: Recipe) -> None:
-    graph = recipe.graph()
-    small = solve_small(untouched(graph))
-    if graph.constant + small.problem.graph.constant > -math.inf and small.feasible:
-        assert small.problem.n_vars == 0
-        assert small.problem.graph.constant == pytest.approx(brute_force(graph)[0], abs=1e-9)
 
 
 def cliques(sizes: list[int], seed: int) -> FactorGraph:

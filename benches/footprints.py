@@ -22,7 +22,7 @@ from scipy.optimize import nnls
 import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.bench.worker import peak_memory, reset_peak
-from mapmrf.model.memory import Rates, Sizes, resident_bytes
+from mapmrf.model.memory import Sizes, resident_bytes
 
 ITERATIONS = 3
 UNLIMITED = (
@@ -55,7 +55,7 @@ def estimate(method: str, graph: FactorGraph) -> float:
     return math.nan if found is None else found
 
 
-def fit(rows: list[dict]) -> tuple[Rates, np.ndarray]:
+def fit(rows: list[dict]) -> tuple[tuple[float, ...], np.ndarray]:
     """Rates of at least 0 whose estimates are off by the smallest factors, up or down; and these factors."""
     peaks = np.array([float(row["peak"]) for row in rows])
     matrix = np.array([[*(float(row[name]) for name in Sizes._fields), 1e6] for row in rows])
@@ -64,7 +64,7 @@ def fit(rows: list[dict]) -> tuple[Rates, np.ndarray]:
         found, _ = nnls(matrix / scale[:, None], peaks / scale)
         scale = np.sqrt(peaks * np.maximum(matrix @ found, 0.05 * peaks))
     *rates, fixed = found
-    return Rates(*(float(f"{rate:.3g}") for rate in rates), fixed=float(f"{fixed * 1e6:.2g}")), matrix @ found / peaks
+    return (*(float(f"{rate:.3g}") for rate in rates), float(f"{fixed * 1e6:.2g}")), matrix @ found / peaks
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def main() -> None:
     for method in sorted({row["run"] for row in rows}):
         rates, factors = fit([row for row in rows if row["run"] == method])
         text = ", ".join(f"{value:g}" for value in rates)
-        print(f'    "{method}": Rates({text}),  # {factors.min():.2f} to {factors.max():.2f} of the peaks')
+        print(f'    "{method}": ({text}),  # {factors.min():.2f} to {factors.max():.2f} of the peaks')
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ def _folders(folder: Path) -> Iterator[Target]:
         yield Target("run.mrf", [checkpoint.read_bytes()], resume, sealed, 0.02)
     texts = [text.encode() for text in corpus.TEXTS[".uai"][:2]]
     yield Target("stream.uai", texts, lambda path: stream_partition(path, path.parent / "parts", 2), share=0.05)
-    manifest = json.dumps({"exact": {"generation": 3, "origin": {}, "rested": "0x1.8p+0", "trace": []}}).encode()
+    manifest = json.dumps({"generation": 3, "origin": {}, "rested": 1.5, "trace": []}).encode()
     yield Target("checkpoint.json", [manifest], lambda path: read_manifest(path.parent))
 
 

@@ -28,6 +28,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import limited_memory
 from mapmrf.model.polytope import describe
 from mapmrf.plots import lattice_shape
+from mapmrf.run.pool import end_with
 from mapmrf.run.result import Result, Status, TracePoint
 
 BEGINS, PREPARES = "begins", "prepares"
@@ -42,14 +43,8 @@ Solve = Callable[[float | None, Callback], Result]  # a run under a time limit, 
 def work(pipe: Connection, memory: int) -> None:
     """Do the runs received through a pipe until it closes; `memory` is the limit in bytes, 0 for none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that distributes the runs
-    runner, lock, parent = Runner(memory), threading.Lock(), os.getppid()
-
-    def leave_with_parent() -> None:  # then nobody is waiting for the run
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+    end_with(os.getppid())
+    runner, lock = Runner(memory), threading.Lock()
 
     def send(message: Any) -> None:
         with lock:  # any thread may compile

@@ -13,12 +13,11 @@ import os
 import pickle
 import queue
 import signal
-import struct
 import subprocess
 import sys
 import threading
 import time
-from typing import IO, Any
+from typing import Any
 
 from mapmrf.compilation.stopping import CompileWatch, CompilingPostponed, CompilingStopped, watch_of_run
 
@@ -37,15 +36,16 @@ class CompileProcess:
         self.process = subprocess.Popen(
             _COMMAND, stdin=pipe, stdout=pipe, env={**os.environ, "PYTHONPATH": path}, start_new_session=True
         )
-        self.replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.replies: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.listener = threading.Thread(target=self._listen, name="mapmrf-compile-process", daemon=True)
         self.listener.start()
 
     def _listen(self) -> None:
         assert self.process.stdout
-        while reply := read_block(self.process.stdout):
-            self.replies.put(reply)
-        self.replies.put(b"")  # the process has ended
+        with contextlib.suppress(EOFError, pickle.UnpicklingError):
+            while True:
+                self.replies.put(pickle.load(self.process.stdout))
+        self.replies.put("")  # the process has ended
         self.process.wait()  # leave no zombie and no open pipe behind
         self.process.stdout.close()
 
@@ -54,12 +54,13 @@ class CompileProcess:
         assert self.process.stdin
         end = time.monotonic() + watch.patience * watch.left()
         try:
-            write_block(self.process.stdin, pickle.dumps((name, signature)))
+            pickle.dump(pickle.dumps((name, signature)), self.process.stdin)  # bytes, whose reading never fails
+            self.process.stdin.flush()
         except OSError:
             return False
         while True:
             try:
-                return self.replies.get(timeout=0.02) == b"done"
+                return self.replies.get(timeout=0.02) == "done"
             except queue.Empty:
                 if watch.stop():
                     raise CompilingStopped(name) from None
@@ -137,36 +138,26 @@ def close() -> None:
     _finishing.clear()
 
 
-def read_block(file: IO[bytes]) -> bytes:
-    """Read a block of bytes from a pipe; empty at its end."""
-    head = file.read(8)
-    return file.read(*struct.unpack("<q", head)) if len(head) == 8 else b""
-
-
-def write_block(file: IO[bytes], data: bytes) -> None:
-    file.write(struct.pack("<q", len(data)) + data)
-    file.flush()
-
-
 def main() -> None:
     from mapmrf.compilation.store import own_stamps
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the requesting process
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may write to the pipe
-    while request := read_block(sys.stdin.buffer):
-        try:
-            name, signature = pickle.loads(request)
-            module, _, function = name.rpartition(".")
-            getattr(importlib.import_module(module), function).compile(signature)
-            own_stamps()  # kept for later processes, which need not parse the sources
-            reply = b"done"
-        except Exception as error:  # the requesting process compiles the kernel itself and gets the same error
-            reply = f"{type(error).__name__}: {error}".encode()
-        try:
-            write_block(channel, reply)
-        except BrokenPipeError:  # the requesting process has ended
-            os._exit(0)
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the requesting process has ended
+        while True:
+            request = pickle.load(sys.stdin.buffer)
+            try:
+                name, signature = pickle.loads(request)
+                module, _, function = name.rpartition(".")
+                getattr(importlib.import_module(module), function).compile(signature)
+                own_stamps()  # kept for later processes, which need not parse the sources
+                reply = "done"
+            except Exception as error:  # the requesting process compiles the kernel itself and gets the same error
+                reply = f"{type(error).__name__}: {error}"
+            pickle.dump(reply, channel)
+            channel.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

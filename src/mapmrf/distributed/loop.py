@@ -50,8 +50,6 @@ from mapmrf.run.state import (
     check_options,
     checked_figures,
     damaged,
-    exact,
-    from_exact,
     legal,
     loop_figures,
     read_arrays,
@@ -419,7 +417,7 @@ class SavedParts(SavedRun):
             "rested": run.rested_value if run.rested_labels is not None else None,
             "loop": loop_figures(loop),
         }
-        write_json(self.path, {"exact": exact(data)})
+        write_json(self.path, data)
 
     def _restore_phase(self, run: PartedRun, data: dict[str, Any]) -> dict[str, Any]:
         with damaged(self.path):
@@ -444,7 +442,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        data: dict[str, Any] = from_exact(json.loads(path.read_text(encoding="utf-8"))["exact"])
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict) or not isinstance(data.get("generation"), int):
             raise TypeError("it names no checkpoint")
         return data

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mapmrf.compilation.stopping import CompileClock, CompileWatch, stoppable
 from mapmrf.model.memory import MemoryWatch
@@ -28,16 +28,11 @@ REPAIR_SECONDS = 1.0
 R = TypeVar("R")
 
 
-class Overrun(NamedTuple):
-    """How long a call may continue when the time is up."""
+Overrun = tuple[float, float, float]
+"""How long a call may continue when the time is up: seconds after the time limit, a share of the limit on top, and
+seconds after an interrupt, besides those that every call has; none after a second one."""
 
-    # seconds, share: seconds after the time limit, and share of the limit on top
-    seconds: float
-    share: float
-    interrupted: float  # extra seconds after an interrupt, on top of those that every call has; none after a second one
-
-
-STEPPING, ANSWERING, REPORTING = Overrun(0.05, 0.005, 0.0), Overrun(0.1, 0.01, 0.25), Overrun(0.13, 0.015, 0.5)
+STEPPING, ANSWERING, REPORTING = (0.05, 0.005, 0.0), (0.1, 0.01, 0.25), (0.13, 0.015, 0.5)
 
 
 class Clock:
@@ -110,9 +105,10 @@ class Clock:
             self.supervisor.wake()
 
     def patience(self, overrun: Overrun) -> float:
-        over = self.deadline + overrun.seconds + (overrun.share * self.limit if self.limit < math.inf else 0.0)
+        seconds, share, interrupted = overrun
+        over = self.deadline + seconds + (share * self.limit if self.limit < math.inf else 0.0)
         extra = 5.0 if self.saves else 0.0  # an abandoned call could not be saved
-        return min(over + extra - time.perf_counter(), interrupts.patience(overrun.interrupted + extra))
+        return min(over + extra - time.perf_counter(), interrupts.patience(interrupted + extra))
 
     def attempt(
         self, overrun: Overrun, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
@@ -159,6 +155,9 @@ class CallAbandoned(Exception):
     """A call took too long and was abandoned."""
 
 
+_Outcome = tuple[Any, BaseException | None]  # the value of a call, or its error
+
+
 class _Call:
     """A call, its result, and what to do with the result if nobody is waiting for it."""
 
@@ -177,27 +176,22 @@ class _Call:
     def run(self) -> None:
         _thread.call = self
         try:
-            outcome = _Outcome(self.context.run(self.function, *self.arguments))
+            outcome: _Outcome = self.context.run(self.function, *self.arguments), None
         except BaseException as error:
-            outcome = _Outcome(None, error)
+            outcome = None, error
         with self.lock:
             self.done = True
         if not self.abandoned:
             self.outbox.put(outcome)
         else:
             with suppress(Exception):
-                self.undo(outcome.value)
+                self.undo(outcome[0])
 
     def abandon(self) -> bool:
         """Abandon the call; return False if it has already ended."""
         with self.lock:
             self.abandoned = not self.done
         return self.abandoned
-
-
-class _Outcome:
-    def __init__(self, value: Any, error: BaseException | None = None) -> None:
-        self.value, self.error = value, error
 
 
 _thread = threading.local()  # its `call` is the current one of a thread
@@ -233,20 +227,20 @@ class Supervisor:
         self._call = call = _Call(function, arguments, undo)
         self._helper.inbox.put(call)
         try:
-            outcome = self._wait(call, patience)
+            value, error = self._wait(call, patience)
         except BaseException:  # a signal handler raises here
             if call.abandon():
                 self._abandon_thread()
             raise
         finally:
             self._call = None
-        if outcome.error is not None:
+        if error is not None:
             try:
-                raise outcome.error
+                raise error
             finally:
-                del outcome, call  # otherwise the traceback keeps its own frame alive
-        value: R = outcome.value
-        return value
+                del error, call  # otherwise the traceback keeps its own frame alive
+        found: R = value
+        return found
 
     def _wait(self, call: _Call, patience: Callable[[], float]) -> _Outcome:
         look = 0.1  # seconds between two checks: a signal delivered to another thread does not wake this one

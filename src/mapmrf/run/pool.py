@@ -92,7 +92,7 @@ def _parallel(jobs: int, backend: str) -> Any:
     options = {"n_jobs": 2 if single else jobs, "batch_size": 1, "pre_dispatch": pre_dispatch}
     if backend == "loky":
         _has_workers = True
-        options |= {"initializer": _begin_worker, "initargs": (os.getpid(),)}
+        options |= {"initializer": end_with, "initargs": (os.getpid(),)}
     try:
         with joblib.parallel_config(backend=backend):  # unlike Parallel, this finds backends such as Dask
             with contextlib.suppress(ValueError):
@@ -238,8 +238,8 @@ def _exhaust(results: Iterator[object] | None) -> None:
 # -- in the worker -----------------------------------------------------------------------------------------------------
 
 
-def _begin_worker(owner: int) -> None:
-    """Watch the process that started this one, to end with it even if it is killed."""
+def end_with(owner: int) -> None:
+    """End this process, a worker, with the one that started it, even if that is killed: nobody waits for it."""
 
     def watch() -> None:
         while os.getppid() == owner:

@@ -139,23 +139,17 @@ def solve(
             clock.compiling.on_begin = bar.compiling
         stack.enter_context(stoppable(clock.watch))
         result = run.solve(forms, start)
-        for wanted, extend in ((margins, _with_margins), (certificate, _with_certificate)):
-            if wanted:
-                with suppress(CallAbandoned):
-                    result = clock.attempt(REPORTING, extend, result, graph, clock.deadline, threads)
+        if margins:
+            from mapmrf.questions.max_marginals import with_margins
+
+            with suppress(CallAbandoned):
+                result = clock.attempt(REPORTING, with_margins, result, graph, clock.deadline, threads)
+        if certificate:
+            from mapmrf.certificates.make import with_certificate
+
+            with suppress(CallAbandoned):
+                result = clock.attempt(REPORTING, with_certificate, result, graph, clock.deadline, threads)
         return result
-
-
-def _with_margins(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
-    from mapmrf.questions.max_marginals import with_margins
-
-    return with_margins(result, graph, deadline, threads)
-
-
-def _with_certificate(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
-    from mapmrf.certificates.make import with_certificate
-
-    return with_certificate(result, graph, deadline, threads)
 
 
 _ARGUMENTS = tuple(name for name, kind in inspect.signature(solve).parameters.items() if kind.kind is kind.KEYWORD_ONLY)

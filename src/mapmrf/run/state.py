@@ -81,18 +81,8 @@ def _bytes(array: Array) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8).data)
 
 
-class ArrayPlace(NamedTuple):
-    """The offset of an array in a file, and its type, shape and checksum."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    at: int
-    crc: int
-
-    @property
-    def n_bytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+Place = tuple[str, np.dtype[Any], tuple[int, ...], int, int]
+"""Name, type and shape of an array in a file, its offset and its checksum."""
 
 
 def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
@@ -106,15 +96,13 @@ def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
             figures, places = head.get("figures"), _places(head, path)
             if not isinstance(figures, dict):
                 raise FormatError(f"{path}: damaged: the header has no figures")
-            for place in places:
-                _check(file, begin, place, path)
-            arrays = {place.name: _array(file, path, begin, place, mapped) for place in places}
+            arrays = {place[0]: _array(file, path, begin, place, mapped) for place in places}
     except OSError as error:
         raise FormatError(f"{path}: {error.strerror}") from None
     return ArrayFile(kind, figures, arrays)
 
 
-def _places(head: Mapping[str, Any], path: Path) -> list[ArrayPlace]:
+def _places(head: Mapping[str, Any], path: Path) -> list[Place]:
     places = []
     try:
         for entry in head["arrays"]:
@@ -122,10 +110,10 @@ def _places(head: Mapping[str, Any], path: Path) -> list[ArrayPlace]:
             dtype = np.dtype(TYPES[entry["type"]])
             if not all(isinstance(n, int) and 0 <= n < 2**62 for n in numbers) or len(entry["shape"]) > 8:
                 raise ValueError
-            places.append(ArrayPlace(str(entry["name"]), dtype, tuple(entry["shape"]), entry["at"], entry["crc"]))
+            places.append((str(entry["name"]), dtype, tuple(entry["shape"]), entry["at"], entry["crc"]))
     except (KeyError, TypeError, ValueError, SyntaxError, OverflowError, AttributeError):
         raise FormatError(f"{path}: damaged: the header does not describe its arrays") from None
-    if len({place.name for place in places}) < len(places):
+    if len({place[0] for place in places}) < len(places):
         raise FormatError(f"{path}: damaged: the header describes an array twice")
     return places
 
@@ -154,52 +142,28 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
     return head, PREFIX.size + length
 
 
-def _check(file: BinaryIO, begin: int, place: ArrayPlace, path: Path) -> None:
-    file.seek(begin + place.at)
-    left, crc = place.n_bytes, 0
+def _array(file: BinaryIO, path: Path, begin: int, place: Place, mapped: bool) -> Array:
+    name, dtype, shape, at, expected = place
+    file.seek(begin + at)
+    left, crc = math.prod(shape) * dtype.itemsize, 0
     while left:
         data = file.read(min(1 << 24, left))
         if not data:
-            raise FormatError(f"{path}: damaged: it ends within the array {place.name!r}")
+            raise FormatError(f"{path}: damaged: it ends within the array {name!r}")
         crc, left = zlib.crc32(data, crc), left - len(data)
-    if crc != place.crc:
-        raise FormatError(f"{path}: damaged: wrong checksum of the array {place.name!r}")
-
-
-def _array(file: BinaryIO, path: Path, begin: int, place: ArrayPlace, mapped: bool) -> Array:
-    if place.n_bytes == 0:
-        return np.zeros(place.shape, place.dtype)
+    if crc != expected:
+        raise FormatError(f"{path}: damaged: wrong checksum of the array {name!r}")
+    if math.prod(shape) == 0:
+        return np.zeros(shape, dtype)
     if mapped:
-        return np.asarray(np.memmap(path, place.dtype, "r", begin + place.at, place.shape))
-    file.seek(begin + place.at)
-    return np.fromfile(file, place.dtype, math.prod(place.shape)).reshape(place.shape)
+        return np.asarray(np.memmap(path, dtype, "r", begin + at, shape))
+    file.seek(begin + at)
+    return np.fromfile(file, dtype, math.prod(shape)).reshape(shape)
 
 
 # -- Checkpoints of a run in one process: one file, written atomically, from which the run can be resumed -------------
 
 FILE = "run.mrf"
-
-
-def exact(value: Any) -> Any:
-    """Encode numbers for JSON without loss."""
-    if isinstance(value, float):
-        return value.hex()
-    if isinstance(value, list | tuple):
-        return [exact(one) for one in value]
-    if isinstance(value, Mapping):
-        return {key: exact(one) for key, one in value.items()}
-    return value
-
-
-def from_exact(value: Any) -> Any:
-    """Undo `exact`; tuples come back as lists."""
-    if isinstance(value, str):
-        return float.fromhex(value) if value.lstrip("-")[:2] == "0x" or value in ("inf", "-inf", "nan") else value
-    if isinstance(value, list):
-        return [from_exact(one) for one in value]
-    if isinstance(value, dict):
-        return {key: from_exact(one) for key, one in value.items()}
-    return value
 
 
 @contextmanager
@@ -216,11 +180,12 @@ def damaged(path: Path) -> Iterator[None]:
 
 
 def check_options(place: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    for name, value in from_exact(exact(wanted)).items():
+    wanted = json.loads(json.dumps(wanted))  # with lists in place of tuples
+    for name, value in wanted.items():
         if name != "options" and found.get(name) != value:
             raise OptionError(f"{place}: the checkpoint is from another run: its {name} differs")
     options = found["options"]
-    for name, value in from_exact(exact(wanted["options"])).items():
+    for name, value in wanted["options"].items():
         if options.get(name) != value:
             raise OptionError(f"{place}: the checkpoint was written with {name}={options.get(name)}, found {value}")
 
@@ -271,12 +236,10 @@ class SavedRun:
         self.foreign = True  # whether the file there is of another run
         self.found: ArrayFile | None = None
         if resume and self.path.exists():
-            found = read_arrays(self.path, "run", mapped=False)
+            self.found = read_arrays(self.path, "run", mapped=False)
             with damaged(self.path):
-                figures = from_exact(found.figures)
-                check_options(self.path, figures["origin"], self.origin)
+                check_options(self.path, self.found.figures["origin"], self.origin)
             self.foreign = False
-            self.found = found._replace(figures=figures)
 
     def checked(self) -> AbstractContextManager[None]:
         """The context in which a method starts from what was saved."""
@@ -289,7 +252,7 @@ class SavedRun:
     def write(self, figures: dict[str, Any], arrays: dict[str, Array]) -> None:
         """Replace the last checkpoint; one of an earlier run that was not resumed is kept as ``run.mrf~``."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        content = ArrayFile("run", exact({**figures, "origin": self.origin}), arrays)
+        content = ArrayFile("run", {**figures, "origin": self.origin}, arrays)
         write_arrays(self.path, content, keep=self.foreign)
         self.foreign = False
         self.written = time.perf_counter()

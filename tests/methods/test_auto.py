@@ -346,18 +346,6 @@ def test_the_trace_names_the_part_that_found_each_improvement() -> None:
     assert len({point.phase for point in improvements}) >= 3
 
 
-def test_stopping_while_a_solver_works_returns_the_best_so_far() -> None:
-    seen: list[float] = []
-
-    def stop(point: mapmrf.run.result.TracePoint, labels: np.ndarray) -> bool:
-        seen.append(point.value)
-        return point.phase == "cuts"
-
-    result = mapmrf.solve(grid(40, 40, coupling=4.0, seed=2), "auto", callback=stop, elimination_entries=0)
-    assert result.status is Status.INTERRUPTED
-    assert result.value == max(seen)
-
-
 @pytest.mark.parametrize("model", ["binary", "states"])
 def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither threads nor tables: they must not wait for Python to look for cycles."""

@@ -44,18 +44,6 @@ def test_the_run_does_not_stop_at_the_tolerance() -> None:
 # -- qpbo -------------------------------------------------------------------------------------------------------------
 
 
-@given(graph=binary_graphs())
-def test_value_and_bound_enclose_the_optimum(graph: FactorGraph) -> None:
-    optimum = brute_force(graph)[0]
-    result = mapmrf.solve(graph, "qpbo")
-    assert result.bound is not None
-    assert result.value - 1e-9 <= optimum <= result.bound + 1e-9
-    fixed = result.details.get("fixed_by_roof_duality", result.details.get("fixed_by_cut"))
-    if fixed == graph.n_vars:
-        assert result.status is Status.OPTIMAL
-        assert result.value == pytest.approx(optimum, rel=1e-12, abs=1e-12)
-
-
 def test_a_submodular_model_is_solved_as_by_maxflow() -> None:
     graph = image()
     result, cut = mapmrf.solve(graph, "qpbo"), mapmrf.solve(graph, "maxflow")
@@ -138,13 +126,6 @@ def test_the_labelling_given_is_the_start() -> None:
 # -- semidefinite bounds ----------------------------------------------------------------------------------------------
 
 
-def test_a_sparse_model_is_proven_as_by_cuts() -> None:
-    graph = spins(7, seed=2)
-    result = mapmrf.solve(graph, "sdp")
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(mapmrf.solve(graph, "cuts").value)
-
-
 def test_without_cuts_and_branches_there_is_a_bound() -> None:
     graph = complete(30, seed=1)
     plain = mapmrf.solve(graph, "sdp", cut_spins=0)
@@ -176,15 +157,6 @@ def test_it_goes_further_than_restarts_on_a_random_graph() -> None:
     graph = random_cut(500, 5000, seed=0)
     result = mapmrf.solve(graph, "tabu", max_iterations=20)
     assert result.value > mapmrf.solve(graph, "restarts", max_iterations=10).value
-
-
-def test_forbidden_pairs_are_respected() -> None:
-    graph = spins(6, seed=1)
-    tables = np.array([graph.table(a) for a in range(graph.n_factors)])
-    tables[::3, 1, 1] = -np.inf
-    hard = FactorGraph.from_pairwise(graph.theta_v.reshape(-1, 2), graph.scope.reshape(-1, 2), tables)
-    result = mapmrf.solve(hard, "tabu", trajectories=3)
-    assert result.value == pytest.approx(mapmrf.solve(hard, "branch").value)
 
 
 def test_a_tabu_search_ends_after_its_trajectories_or_rounds() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import gc
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mapmrf
-from clocks import LIMIT, Clock
 from elimination_models import frustrated
 from mapmrf import FactorGraph, Result, Status
 from mapmrf.datasets import grid
@@ -19,7 +17,6 @@ from mapmrf.engines.elimination.mini_buckets import MiniBuckets
 from mapmrf.methods.branch import Branch
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
-from mapmrf.run.result import TracePoint
 from strategies import Recipe, plant
 
 ONLY_SEARCH: dict[str, Any] = {"i_bound": 1, "sweeps": 0, "join_sweeps": 0, "local_search": 0}
@@ -77,20 +74,6 @@ def test_a_small_memory_means_search_and_a_large_one_elimination() -> None:
     assert "elimination" in phases(large) and "search" not in phases(large)
     assert small.value == pytest.approx(large.value, abs=1e-9)
     assert small.status is large.status is Status.OPTIMAL
-
-
-def test_a_time_limit_leaves_a_labelling_and_a_bound(clock: Clock) -> None:
-    graph = grid(40, 40, coupling=10.0)
-
-    def look(point: TracePoint, labels: np.ndarray) -> None:
-        if point.phase == "search":
-            clock.pass_limit()
-
-    result = mapmrf.solve(graph, "branch", memory=1, local_search=1, time_limit=LIMIT, callback=look)
-    assert result.status is Status.TIME_LIMIT
-    assert result.bound is not None and math.isfinite(result.bound)
-    assert result.value <= result.bound
-    assert result.value > mapmrf.solve(graph, "icm").value
 
 
 def test_a_tight_relaxation_is_certified_by_cost_shifting() -> None:

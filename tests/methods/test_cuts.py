@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 import signal
 import subprocess
 import sys
@@ -15,14 +14,13 @@ import pytest
 
 import mapmrf
 from binary_models import complete, spins
-from clocks import LIMIT, Clock, solver_threads, wait_until
+from clocks import solver_threads, wait_until
 from mapmrf import FactorGraph, Status
 from mapmrf.engines.program.solvers import BranchTask, SolverOutcome, SolverReport, scip_failure
 from mapmrf.methods import cuts
 from mapmrf.methods.cuts import Cuts, CutsRun
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start
-from mapmrf.run.result import TracePoint
 
 needs_scip = pytest.mark.skipif(scip_failure() is not None, reason=str(scip_failure()))
 each_solver = pytest.mark.parametrize("solver", ["highs", pytest.param("scip", marks=needs_scip)])
@@ -102,24 +100,6 @@ def test_a_wide_gap_ends_the_search_early(solver: str) -> None:
     assert result.value >= 0.8 * mapmrf.solve(graph, "branch").value
 
 
-@each_solver
-def test_the_time_limit_and_a_callback_stop_a_solver_at_work(solver: str, clock: Clock) -> None:
-    graph = complete(60)
-
-    def look(point: TracePoint, labels: np.ndarray) -> None:
-        if point.phase == "branch":
-            clock.pass_limit()
-
-    result = mapmrf.solve(graph, "cuts", solver=solver, rounds=1, time_limit=LIMIT, callback=look)
-    assert result.status is Status.TIME_LIMIT
-    assert result.trace[-1].phase == "branch"
-    optimum_at_most = result.bound
-    assert optimum_at_most is not None and result.value <= optimum_at_most < math.inf
-    stopped = mapmrf.solve(graph, "cuts", solver=solver, rounds=1, callback=lambda point, _: point.phase == "branch")
-    assert stopped.status is Status.INTERRUPTED
-    wait_until(lambda: not solver_threads())
-
-
 def step_to(phase: str, method: Cuts, problem: Problem, state: CutsRun) -> Progress:
     """Step until a solver is at work in a phase, or the phase is over because it was too quick to be seen at work."""
     seen = False
@@ -148,15 +128,6 @@ def test_answers_between_steps_leave_the_solver_at_work(solver: str) -> None:
         assert problem.graph.value(answer.labels) <= answer.bound
     assert later.bound <= answers[1].bound <= answers[0].bound  # type: ignore[operator]
     wait_until(lambda: not solver_threads())
-
-
-def test_a_run_closed_in_any_phase_leaves_no_thread() -> None:
-    method, problem = Cuts(rounds=1), Problem.compile(complete(60))
-    for phase in ("cuts", "branch"):
-        state = method.start(problem, 0, Start())
-        step_to(phase, method, problem, state)
-        method.close(problem, state)
-        assert not solver_threads()
 
 
 def test_rounds_of_cutting_planes_are_counted() -> None:
@@ -205,31 +176,23 @@ def test_several_searches_at_once_do_not_disturb_one_another() -> None:
     assert [result.value for result in together] == alone  # type: ignore[union-attr]
 
 
-def test_a_solver_that_breaks_is_said_to_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(task: BranchTask, report: SolverReport) -> None:
-        raise RuntimeError("out of order")
+def breaks(task: BranchTask, report: SolverReport) -> None:
+    raise RuntimeError("out of order")
 
-    monkeypatch.setattr(cuts, "solve_by_highs", broken)
+
+def denies(task: BranchTask, report: SolverReport) -> None:
+    """Call a model infeasible that has a labelling."""
+    report.outcome, report.message = SolverOutcome.INFEASIBLE, "infeasible"
+
+
+@pytest.mark.parametrize(("solver", "said"), [(breaks, "RuntimeError: out of order"), (denies, "infeasible")])
+def test_a_solver_that_fails_is_said_to_the_log_and_not_believed(solver, said, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(cuts, "solve_by_highs", solver)
     with caplog.at_level(logging.WARNING, "mapmrf"):
         result = mapmrf.solve(complete(8), "cuts", solver="highs", rounds=0)
-    assert "the solver gave up: RuntimeError: out of order" in caplog.text
+    assert f"the solver gave up: {said}" in caplog.text
     assert result.status is Status.ITERATION_LIMIT
     assert result.bound is not None and result.bound >= result.value
-
-
-def test_a_solver_that_denies_a_known_labelling_is_not_believed(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def wrong(task: BranchTask, report: SolverReport) -> None:
-        report.outcome, report.message = SolverOutcome.INFEASIBLE, "infeasible"
-
-    monkeypatch.setattr(cuts, "solve_by_highs", wrong)
-    with caplog.at_level(logging.WARNING, "mapmrf"):
-        result = mapmrf.solve(complete(8), "cuts", solver="highs", rounds=0)
-    assert "the solver gave up: infeasible" in caplog.text
-    assert result.status is Status.ITERATION_LIMIT
 
 
 def test_a_relaxation_that_is_not_solved_leaves_the_rest_to_the_search(monkeypatch: pytest.MonkeyPatch) -> None:

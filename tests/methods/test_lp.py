@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import mapmrf
-from clocks import LIMIT, Clock, solver_threads, wait_until
+from clocks import solver_threads
 from mapmrf import LP, FactorGraph, Kind, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.program.local_polytope import LocalPolytope
@@ -172,12 +172,6 @@ def test_a_run_cut_short_still_has_a_true_bound(options: dict[str, Any]) -> None
     assert bounds[1] <= bounds[0]
 
 
-def test_a_time_limit_stops_highs_as_well(clock: Clock) -> None:
-    result = mapmrf.solve(hard_to_solve(), "lp", time_limit=LIMIT, callback=clock.pass_limit)
-    assert (result.status, len(result.trace)) == (Status.TIME_LIMIT, 1)
-    wait_until(lambda: not solver_threads())
-
-
 @pytest.mark.parametrize("options", [{}, {"solver": "ipm"}, {"presolve": True}])
 def test_a_run_goes_on_after_answers_between_its_steps(options: dict[str, Any]) -> None:
     graph = hard_to_solve(18)
@@ -223,39 +217,12 @@ def test_answers_between_steps_do_not_raise_the_limit() -> None:
     assert (finished, state.iterations) == (Status.ITERATION_LIMIT, 4000)
 
 
-def test_an_error_in_a_callback_stops_highs_as_well() -> None:
-    def fail(point: object, labels: object) -> bool:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        mapmrf.solve(hard_to_solve(), "lp", callback=fail)
-    wait_until(lambda: not solver_threads())
-
-
-def test_steps_stay_short_while_highs_works() -> None:
-    """The loop comes by many times before HiGHS is done, so that limits and Ctrl-C are prompt."""
-    points: list[Any] = []
-
-    def look(point: Any, labels: object) -> bool:
-        points.append(point)
-        return len(points) == 5
-
-    result = mapmrf.solve(hard_to_solve(), "lp", callback=look)
-    assert (len(points), result.status) == (5, Status.INTERRUPTED)
-    wait_until(lambda: not solver_threads())
-
-
 def test_a_program_that_uses_highs_with_other_threads_is_no_obstacle() -> None:
     mine = highspy.Highs()
     mine.setOptionValue("output_flag", False)
     mine.setOptionValue("threads", 2)
     mine.maximize(mine.addVariable(0, 1))
     assert mapmrf.solve(triangle(), "lp").bound == pytest.approx(3.0)
-
-
-def test_highs_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    mapmrf.solve(triangle(), "lp")
-    assert capfd.readouterr() == ("", "")
 
 
 def test_a_highs_that_gives_up_is_reported(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 
 import mapmrf
-from clocks import LIMIT, Clock, wait_until
+from clocks import wait_until
 from mapmrf import FactorGraph, MapMRFError, Status, UnsupportedModel
 from mapmrf.engines.program.toulbar2_process import Toulbar2Process, WholeCosts
 from mapmrf.methods.toulbar2 import Toulbar2, Toulbar2Run
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start
-from mapmrf.run.result import TracePoint
 from pairwise_models import grid_edges, grid_optimum, scaled
 from strategies import Recipe, brute_force
 
@@ -115,20 +114,6 @@ def test_the_error_is_far_below_the_gap_that_counts_as_closed() -> None:
 # -- limits and ends --------------------------------------------------------------------------------------------------
 
 
-def test_a_time_limit_leaves_the_best_labelling_and_a_bound(started: list[Any], clock: Clock) -> None:
-    graph = hard_grid()
-    low, high = mapmrf.solve(graph, "icm").value, mapmrf.solve(graph, "lp", max_iterations=1).bound
-
-    def look(point: TracePoint, labels: np.ndarray) -> None:
-        if point.bound is not None and low < point.value and point.bound < high:
-            clock.pass_limit()
-
-    result = mapmrf.solve(graph, "toulbar2", time_limit=LIMIT, callback=look)
-    assert result.status is Status.TIME_LIMIT
-    assert low < result.value < result.bound < high
-    assert len(started) == 1 and all_gone(started)
-
-
 def test_an_answer_has_what_no_step_has_taken_yet() -> None:
     graph = hard_grid(6)
     method, problem = Toulbar2(), Problem.compile(graph)
@@ -156,27 +141,6 @@ def test_an_iteration_is_a_backtrack(search: str, limit: int) -> None:
     assert result.value < result.bound
 
 
-def test_the_same_messages_come_every_time() -> None:
-    graph = hard_grid(14)
-    first, second = (mapmrf.solve(graph, "toulbar2", max_iterations=300) for _ in range(2))
-    assert first.iterations == second.iterations == 300
-    assert (first.value, first.bound) == (second.value, second.bound)
-    assert first.labels.tolist() == second.labels.tolist()
-
-
-def test_ctrl_c_ends_the_process(started: list[Any]) -> None:
-    class Interrupted(Toulbar2):
-        def step(self, problem: Any, state: Any) -> Any:
-            if state.labels is not None:
-                raise KeyboardInterrupt
-            return super().step(problem, state)
-
-    result = mapmrf.solve(hard_grid(), Interrupted())
-    assert result.status is Status.INTERRUPTED
-    assert result.value < result.bound
-    assert len(started) == 1 and all_gone(started)
-
-
 def test_ctrl_c_of_a_terminal_does_not_reach_the_process(started: list[Any]) -> None:
     sessions = []
 
@@ -186,17 +150,6 @@ def test_ctrl_c_of_a_terminal_does_not_reach_the_process(started: list[Any]) -> 
 
     mapmrf.solve(hard_grid(), "toulbar2", callback=look)
     assert sessions and sessions[0] != os.getsid(0)
-
-
-def test_an_error_in_a_callback_ends_the_process(started: list[Any]) -> None:
-    def fail(point: object, labels: object) -> bool:
-        raise ZeroDivisionError
-
-    try:
-        mapmrf.solve(hard_grid(), "toulbar2", callback=fail)
-    except ZeroDivisionError as error:
-        assert error.__traceback__ is not None
-    assert len(started) == 1 and all_gone(started)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at /proc")
@@ -234,16 +187,6 @@ def running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def test_it_prints_nothing_and_leaves_no_file(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    mapmrf.solve(hard_grid(6), "toulbar2")
-    assert capfd.readouterr() == ("", "")
-    assert list(tmp_path.iterdir()) == []
 
 
 # -- what may go wrong ------------------------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ These are log potentials (H, W, L), to be maximised; functions named ``unary_fro
 [[0, 0, 1], [0, 1, 1]]
 """
 
+from mapmrf.images.grids import MemoryEstimate as MemoryEstimate
+from mapmrf.images.grids import estimate_memory as estimate_memory
 from mapmrf.images.grids import grid_model as grid_model
 from mapmrf.images.grids import to_image as to_image
-from mapmrf.images.lattice import neighbour_offsets as neighbour_offsets
-from mapmrf.images.memory import MemoryEstimate as MemoryEstimate
-from mapmrf.images.memory import estimate_memory as estimate_memory
-from mapmrf.images.smoothness import contrast_weights as contrast_weights
-from mapmrf.images.smoothness import smoothness_table as smoothness_table
+from mapmrf.images.neighbours import contrast_weights as contrast_weights
+from mapmrf.images.neighbours import neighbour_offsets as neighbour_offsets
+from mapmrf.images.neighbours import smoothness_table as smoothness_table
 from mapmrf.images.solving import LabelledImage as LabelledImage
 from mapmrf.images.solving import denoise as denoise
 from mapmrf.images.solving import segment as segment

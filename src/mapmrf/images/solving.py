@@ -13,18 +13,21 @@ from numpy.typing import ArrayLike, NDArray
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.images.grids import checked_prices, grid_model, to_image
-from mapmrf.images.lattice import (
+from mapmrf.images.neighbours import (
     Lattice,
     Offset,
     bools,
+    channels_for,
+    channels_last,
     check_weight,
     checked_mask,
     checked_spacing,
+    contrast_weights,
     distance,
+    finite_inside,
     neighbour_offsets,
     numbers,
 )
-from mapmrf.images.smoothness import channels_for, channels_last, contrast_weights, finite_inside
 from mapmrf.images.unaries import kmeans, unary_from_differences, unary_from_seeds, unary_from_stereo, without_data
 from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph

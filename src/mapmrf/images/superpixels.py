@@ -11,8 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.images.grids import PairTerms, UnaryTerms, as_given, checked_prices
-from mapmrf.images.lattice import (
+from mapmrf.images.neighbours import (
+    ContrastRule,
     Lattice,
+    base_table,
+    channels_for,
     check_sigma,
     check_weight,
     checked_spacing,
@@ -21,8 +24,8 @@ from mapmrf.images.lattice import (
     numbers,
     pair_slices,
     pairs_at,
+    split_pairs,
 )
-from mapmrf.images.smoothness import ContrastRule, base_table, channels_for, split_pairs
 from mapmrf.model.checks import as_ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.result import Result

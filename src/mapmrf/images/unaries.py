@@ -11,8 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints, row_sums
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.images.lattice import Lattice, bools, check_truncation, check_weight, checked_mask, numbers
-from mapmrf.images.smoothness import channels_for, channels_last, finite_inside
+from mapmrf.images.neighbours import (
+    Lattice,
+    bools,
+    channels_for,
+    channels_last,
+    check_truncation,
+    check_weight,
+    checked_mask,
+    finite_inside,
+    numbers,
+)
 from mapmrf.model.checks import as_ints
 
 CHUNK = 1 << 16  # samples processed together, to bound the memory

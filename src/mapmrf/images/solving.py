@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,61 +83,42 @@ class SolveOptions(NamedTuple):
     progress: bool
 
     def run(self, graph: FactorGraph, initial: Ints | None = None) -> Result:
-        return solve(
-            graph,
-            self.method,
-            time_limit=self.time_limit,
-            seed=self.seed,
-            threads=self.threads,
-            initial=initial,
-            progress=self.progress,
-            gap_tolerance=self.gap_tolerance,
-        )
+        return solve(graph, initial=initial, **self._asdict())
 
     def image(
-        self, graph: FactorGraph, shape: tuple[int, ...], mask: Bools | None, looks: NDArray[Any]
+        self,
+        graph: FactorGraph,
+        shape: tuple[int, ...],
+        mask: Bools | None,
+        looks: NDArray[Any],
+        initial: Ints | None = None,
     ) -> LabelledImage:
         """Solve a model of pixels and show each label as one of `looks`, the last of which means no label."""
-        result = self.run(graph)
-        labels = to_image(result, shape, mask=mask)
+        result = self.run(graph, initial)
+        labels = to_image(result, shape, mask=mask, label_costs=initial is not None)
         return LabelledImage(looks[labels], labels, result)
-
-    def with_prices(self, build: Callable[[Floats | None], FactorGraph], prices: Floats) -> Result:
-        """Solve a model with label costs, from a labelling of the model without them."""
-        # That labelling gets half of the time; then labels are given up, the most profitable first, as long as that
-        # pays. Moves of single pixels alone would rarely give up a label.
-        half = None if self.time_limit is None else self.time_limit / 2
-        plain = self._replace(time_limit=half).run(build(None))
-        graph = build(prices)
-        start = give_up_labels(graph, plain.labels, len(prices))
-        return self._replace(time_limit=half).run(graph, start)
 
 
 def give_up_labels(graph: FactorGraph, pixels: Ints, n_labels: int) -> Ints:
     """Extend a labelling of the pixels to a model with label costs: labels are given up while that improves it."""
     # Pixels of a label that is given up get their best label among the others in use.
     unary = graph.theta_v[: len(pixels) * n_labels].reshape(-1, n_labels)
-    best = _with_use(pixels, n_labels)
+
+    def with_use(pixels: Ints) -> Ints:  # labels of the pixels, and for every label whether any pixel has it
+        return np.concatenate([pixels, np.bincount(pixels, minlength=n_labels) > 0])
+
+    best = with_use(pixels)
     value, improved = graph.value(best), True
     while improved:
-        improved = False
-        used = np.unique(best[: len(pixels)])
+        improved, current = False, best[: len(pixels)]
+        used = np.unique(current)
         for k in used.tolist() if len(used) > 1 else []:
-            others = used[used != k]
-            mine = best[: len(pixels)] == k
-            changed = best[: len(pixels)].copy()
+            others, mine, changed = used[used != k], current == k, current.copy()
             changed[mine] = others[unary[mine][:, others].argmax(axis=1)]
-            candidate = _with_use(changed, n_labels)
+            candidate = with_use(changed)
             if (found := graph.value(candidate)) > value:
-                chosen, value, improved = candidate, found, True
-        if improved:
-            best = chosen
+                best, value, improved = candidate, found, True
     return best
-
-
-def _with_use(pixels: Ints, n_labels: int) -> Ints:
-    """Labels of the pixels, and for every label whether any pixel has it."""
-    return np.concatenate([pixels, np.bincount(pixels, minlength=n_labels) > 0])
 
 
 # -- Segmentation of an image or volume in one call: from scribbles, or by colour -------------------------------------
@@ -230,16 +211,17 @@ def segment(
         pixels, weight, neighbours=neighbours, sigma=sigma, floor=floor, mask=inside, spacing=spacing, channel_axis=-1
     )
     options = SolveOptions(method, time_limit, gap_tolerance, threads, seed, progress)
-    prices = checked_prices(label_costs, unary.shape[-1])
-    if prices is None:
-        return options.image(grid_model(unary, weight=weights, mask=inside), marks.shape, inside, looks)
-
-    def build(prices: Floats | None) -> FactorGraph:
-        return grid_model(unary, weight=weights, mask=inside, label_costs=prices)
-
-    result = options.with_prices(build, prices)
-    labels = to_image(result, marks.shape, mask=inside, label_costs=True)
-    return LabelledImage(looks[labels], labels, result)
+    model = partial(grid_model, unary, weight=weights, mask=inside)
+    if label_costs is None:
+        return options.image(model(), marks.shape, inside, looks)
+    # A labelling without label costs gets half of the time; then labels are given up, the most profitable first, as
+    # long as that pays. Moves of single pixels alone would rarely give up a label.
+    options = options._replace(time_limit=None if time_limit is None else time_limit / 2)
+    prices = checked_prices(label_costs, unary.shape[-1])  # refuses bad ones before anything is solved
+    plain = options.run(model()).labels
+    graph = model(label_costs=prices)
+    start = give_up_labels(graph, plain, unary.shape[-1])
+    return options.image(graph, marks.shape, inside, looks, start)
 
 
 def _by_colour(pixels: Floats, inside: Bools | None, n_labels: int, seed: int) -> tuple[Floats, Ints]:

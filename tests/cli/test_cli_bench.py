@@ -51,13 +51,6 @@ def test_own_models_are_run_recorded_and_reported(tmp_path: Path, model: Path) -
     assert "Own models: log potential" in printed.stdout
 
 
-@pytest.mark.parametrize(("suffix", "sign"), [(".md", "### Own"), (".tex", r"\toprule"), (".txt", "---")])
-def test_tables_are_written_in_the_form_of_the_suffix(tmp_path: Path, records: Path, suffix: str, sign: str) -> None:
-    out = tmp_path / f"tables{suffix}"
-    assert call("report", records, "-o", out).exit_code == 0
-    assert sign in out.read_text(encoding="utf-8")
-
-
 def test_csv_is_a_file_for_each_table(tmp_path: Path, records: Path) -> None:
     assert "tables: " in call("report", records, "-o", tmp_path / "t.csv").stdout
     assert call("report", records, "-o", f"{tmp_path / 'new' / 'tables'}/").exit_code == 0

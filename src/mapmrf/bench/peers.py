@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import mapmrf
-from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints.as_tables import without_constraints
 from mapmrf.errors import UnknownName, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
@@ -97,7 +97,7 @@ def solve_with(name: str, graph: FactorGraph, seconds: float, seed: int) -> Resu
     """Solve a model with a peer; the value is evaluated here, as for every method."""
     # `compile_time` of the result is the set-up, `runtime` the total.
     prepare(name)
-    incumbent = Incumbent(graph, segment_argmax(graph.theta_v, graph.var_ptr))
+    incumbent = Incumbent(graph, graph.unary_labels)
     bound, trace, finished = None, list[TracePoint](), False
     began = started = time.perf_counter()
     for found in PEERS[name].run(without_constraints(graph), seconds, seed):
@@ -189,7 +189,7 @@ class _CpsatModel:
         self.scale = 2**24 / float(largest)  # larger integers slow the search down
         self.error = 0.5 * (graph.n_vars + 3 * graph.n_factors) / self.scale  # a pair of binary variables has 3 terms
         self.constant = graph.constant
-        self.hint = segment_argmax(graph.theta_v, graph.var_ptr).tolist()
+        self.hint = graph.unary_labels.tolist()
         self.states = [[model.new_bool_var("") for _ in range(r)] for r in graph.card.tolist()]
         terms: list[tuple[Any, int]] = []
         for i, literals in enumerate(self.states):
@@ -398,7 +398,7 @@ def run_qpbo(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | 
     energy.solve()
     energy.compute_weak_persistencies()
     bound = graph.constant - energy.compute_twice_lower_bound() / 2
-    labels = _qpbo_labels(energy, segment_argmax(graph.theta_v, graph.var_ptr))
+    labels = _qpbo_labels(energy, graph.unary_labels)
     yield Found(labels, bound, iterations=1)
     for i, label in enumerate(labels.tolist()):
         energy.set_label(i, label)

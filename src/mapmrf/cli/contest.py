@@ -279,12 +279,11 @@ class ContestRun:
 
     def read(self) -> None:
         """Read the model and its evidence, and write a first solution: the best state of each variable on its own."""
-        from mapmrf.arrays import segment_argmax
         from mapmrf.formats import read
 
         graph = read(self.contest.model, max_bytes=self.contest.max_bytes)
         self.graphs = [graph.condition(cast(Any, sample)) if sample else graph for sample in self._samples(graph)]
-        self.labels = [segment_argmax(one.theta_v, one.var_ptr) for one in self.graphs]
+        self.labels = [one.unary_labels for one in self.graphs]
         self.values = [one.value(labels) for one, labels in zip(self.graphs, self.labels, strict=True)]
         self._waiting = True
         self.flush()

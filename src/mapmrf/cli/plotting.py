@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -150,7 +151,11 @@ def _read(files: Sequence[str], request: PlotRequest) -> None:
         if role[path] == "model":
             request.model = read_model(path)
         elif role[path] == "solution":
-            request.labels = _solution(path, request)
+            # Checked against the model or, without one, only counted.
+            if request.model is None and request.shape is None:
+                raise OptionError(f"{path}: expected the model of this solution as well, or --shape HxW")
+            model = request.model if request.model is not None else math.prod(request.shape or ())
+            request.labels = read_labels(path, model)
         else:
             runs[path] = _run(path, role[path])
     stems = [_stem(path) for path in runs]  # the names of the runs, unless two are equal
@@ -170,17 +175,6 @@ def _run(path: str, role: str) -> Result | tuple[TracePoint, ...]:
     except (FormatError, UnicodeDecodeError) as error:
         text = str(error)
         raise FormatError(text if text.startswith(path) else f"{path}: {text}") from None
-
-
-def _solution(path: str, request: PlotRequest) -> Ints:
-    """Labels of a solution file, checked against the model or, without one, only counted."""
-    if request.model is not None:
-        return cast("Ints", read_labels(path, request.model))
-    if request.shape is None:
-        raise OptionError(f"{path}: expected the model of this solution as well, or --shape HxW")
-    from mapmrf.formats.solution import read_solution
-
-    return read_solution(path, request.shape[0] * request.shape[1])
 
 
 # -- pictures --------------------------------------------------------------------------------------------------------

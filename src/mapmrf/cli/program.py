@@ -224,10 +224,11 @@ def read_model(model: str, evidence: str | None = None) -> FactorGraph:
     return graph
 
 
-def read_labels(path: str, graph: FactorGraph) -> Any:
+def read_labels(path: str, model: FactorGraph | int) -> Any:
+    """Read a solution of a model, or of any model with this many variables."""
     from mapmrf.formats.solution import read_solution
 
-    return _read(lambda: read_solution(path, graph))
+    return _read(lambda: read_solution(path, model))
 
 
 def _read(reader: Callable[[], Any]) -> Any:

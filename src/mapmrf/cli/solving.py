@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mapmrf.batch import Outcome
     from mapmrf.distributed.parts import Ranks
     from mapmrf.model.graph import FactorGraph
-    from mapmrf.run.method import Method
     from mapmrf.run.result import Result, TracePoint
 
 REFUSED = {
@@ -185,7 +184,7 @@ def solve(**options: Any) -> int:
             raise OptionError(f"--evidence-table: found {len(request.models)} models, expected one")
         found = "an evidence table" if request.evidence_table is not None else "several models"
         request.refuse_for("several models", f"is for a single run, found {found}")
-        return solve_batch(request, _batch_arguments(request))
+        return _solve_batch(request, request.values())
     program.check_outputs(request.output, request.trace, request.certificate)
     values = request.values()
     if request.best is None and request.query is None and request.distance is None:
@@ -198,30 +197,35 @@ def solve(**options: Any) -> int:
     return _find_best(request, values) if request.query is None else _answer_query(request, request.query, values)
 
 
-def _batch_arguments(request: SolveRequest) -> dict[str, Any]:
-    """What every model of a batch is solved with: all that `solve` takes, without the options of a single run."""
-    values = request.values()
-    from mapmrf.run.solve import solve
-
-    single = (*REFUSED["several models"], "every", "resume")
-    shared = {name: value for name, value in arguments_of(solve, values).items() if name not in single}
-    return {**shared, **{name: values[name] for name in ("jobs", "backend", "progress")}}
-
-
 # -- one model -------------------------------------------------------------------------------------------------------
 
 
 def _solve_one(request: SolveRequest, values: dict[str, Any]) -> int:
+    from mapmrf.run.result import Result, Status
+    from mapmrf.run.solve import solve
+
     model, method = request.models[0], values["method"]
     graph = program.read_model(model, request.evidence)
-    values["initial"] = None if request.initial is None else program.read_labels(request.initial, graph)
+    best = graph.unary_labels if request.initial is None else program.read_labels(request.initial, graph)
+    values["initial"] = None if request.initial is None else best
     if request.lines == "log":
         from mapmrf._version import __version__
 
         most = int(graph.card.max(initial=0))
         size = f"{graph.n_vars} variables of up to {most} states, {graph.n_factors} factors"
         _say(f"mapmrf {__version__}, {method.name} on {model}: {size}")
-    result = _incumbent_or_result(graph, method, values, _line_printer(request))
+    listener = _line_printer(request)
+
+    def keep(point: TracePoint, labels: Ints) -> None:
+        nonlocal best
+        best = labels
+        if listener is not None:
+            listener(point, labels)
+
+    try:
+        result = solve(graph, callback=keep, **arguments_of(solve, values))
+    except KeyboardInterrupt:  # outside of the solver's loop, which handles it itself
+        result = Result.of_labels(graph, best, Status.INTERRUPTED, method.name)
     if request.lines == "log":
         from mapmrf.run.progress import closing_lines
 
@@ -248,31 +252,6 @@ def _line_printer(request: SolveRequest) -> Callable[[TracePoint, Ints], bool | 
     from mapmrf.run.progress import ImprovementLines
 
     return ImprovementLines(_say, regularly=request.lines == "log").update
-
-
-def _incumbent_or_result(
-    graph: FactorGraph,
-    method: Method,
-    values: dict[str, Any],
-    listener: Callable[[TracePoint, Ints], bool | None] | None,
-) -> Result:
-    """Solve; Ctrl-C returns the incumbent, also outside the solver loop, which handles it itself."""
-    from mapmrf.arrays import segment_argmax
-    from mapmrf.run.result import Result, Status
-    from mapmrf.run.solve import solve
-
-    best = segment_argmax(graph.theta_v, graph.var_ptr) if values["initial"] is None else values["initial"]
-
-    def keep(point: TracePoint, labels: Ints) -> None:
-        nonlocal best
-        best = labels
-        if listener is not None:
-            listener(point, labels)
-
-    try:
-        return solve(graph, callback=keep, **arguments_of(solve, values))
-    except KeyboardInterrupt:
-        return Result.of_labels(graph, best, Status.INTERRUPTED, method.name)
 
 
 def _write_certificate(result: Result, path: str) -> None:
@@ -381,8 +360,13 @@ def _fail_on_ranks(ranks: Ranks, error: Exception) -> int:
 _FIGURES = ("value", "bound", "gap", "status", "seconds")
 
 
-def solve_batch(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
-    arguments = {**arguments, "max_bytes": program.max_bytes()}
+def _solve_batch(request: SolveRequest, values: dict[str, Any]) -> int:
+    from mapmrf.run.solve import solve
+
+    # Every model is solved with all that `solve` takes, but for the options of a single run.
+    single = (*REFUSED["several models"], "every", "resume")
+    arguments = {name: value for name, value in arguments_of(solve, values).items() if name not in single}
+    arguments |= {name: values[name] for name in ("jobs", "backend", "progress")} | {"max_bytes": program.max_bytes()}
     with interrupts.program.ending_within(12.0):  # seconds after a signal: somebody may have to read its output
         try:
             return (_solve_files if request.evidence_table is None else _solve_table)(request, arguments)

@@ -87,7 +87,11 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     edge = {"edgecolors": INK, "linewidths": 1.0 if full else 0.3}
     sheet.axes.scatter(*layout.variables.T, s=size, c=faces, marker="o", zorder=3, **edge)
     if isinstance(layout, FactorGraphLayout):
-        _names(sheet, texts, layout.variables, None if chosen is None else _inks(graph, chosen), inside)
+        inks = [INK] * graph.n_vars
+        if chosen is not None:  # black or white, whichever contrasts better with the colour of the label
+            bright = colours(chosen, int(graph.card.max())) / 255.0 @ [0.3, 0.6, 0.1]
+            inks = np.where(bright > 0.5, "black", "white").tolist()
+        _names(sheet, texts, layout.variables, inks, inside)
     _legend(sheet, graph, layout, chosen)
     return sheet.axes.figure  # type: ignore[no-any-return]
 
@@ -127,7 +131,7 @@ def _hard(graph: FactorGraph) -> Bools:
     return forbidden[graph.table_of]
 
 
-def _names(sheet: _Sheet, texts: list[str], places: Floats, inks: list[str] | None, inside: bool) -> None:
+def _names(sheet: _Sheet, texts: list[str], places: Floats, inks: list[str], inside: bool) -> None:
     """Write names into the circles, or below them if they are long."""
     size = min(9.5, sheet.unit * (0.36 if inside else 0.3))
     if size < 4.0:  # too small to be read
@@ -135,9 +139,8 @@ def _names(sheet: _Sheet, texts: list[str], places: Floats, inks: list[str] | No
     from matplotlib.patheffects import withStroke
 
     halo = [withStroke(linewidth=2.0, foreground="white")]
-    for i, (text, (x, y)) in enumerate(zip(texts, places.tolist(), strict=True)):
+    for text, (x, y), ink in zip(texts, places.tolist(), inks, strict=True):
         if inside:
-            ink = INK if inks is None else inks[i]
             sheet.axes.text(x, y, text, ha="center", va="center_baseline", fontsize=size, color=ink, zorder=4)
         else:
             style: dict[str, Any] = {"fontsize": size, "color": INK, "zorder": 4, "path_effects": halo}
@@ -153,12 +156,6 @@ def _texts(graph: FactorGraph, labels: Ints | None) -> list[str]:
         return [literal(name) for name in graph.names.variables]
     pairs = zip(graph.names.variables, states, labels.tolist(), strict=True)
     return [f"{literal(name)}\n{literal(known[k])}" for name, known, k in pairs]
-
-
-def _inks(graph: FactorGraph, labels: Ints) -> list[str]:
-    """Black or white for every circle, whichever contrasts better with the colour of its label."""
-    rgb = colours(labels, int(graph.card.max())) / 255.0
-    return ["black" if bright > 0.5 else "white" for bright in rgb @ [0.3, 0.6, 0.1]]
 
 
 def _legend(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Ints | None) -> None:

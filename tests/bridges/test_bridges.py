@@ -328,37 +328,6 @@ def test_a_loss_that_does_not_fit_is_named(loss: Any, said: str) -> None:
     refuses(GraphError, said, loss_augmented, FactorGraph.from_tables([2, 3], [], []), [0, 0], loss)
 
 
-def test_a_structured_perceptron_learns_to_label_a_noisy_chain() -> None:
-    """Loss-augmented subgradient steps find the weights of a chain better than the observations alone do."""
-    random = np.random.default_rng(0)
-    n, states = 30, 3
-    edges = np.stack([np.arange(n - 1), np.arange(1, n)], 1)
-
-    def sample() -> tuple[Any, Any]:
-        truth = np.cumsum(random.random(n) < 0.15) % states
-        return truth, np.eye(states)[truth] + random.normal(scale=1.2, size=(n, states))
-
-    def features(seen: Any, labels: Any) -> Any:
-        changes = np.count_nonzero(labels[1:] != labels[:-1])
-        return np.array([seen[np.arange(n), labels].sum(), -changes])
-
-    def model(weights: Any, seen: Any) -> FactorGraph:
-        return FactorGraph.from_pairwise(weights[0] * seen, edges, weights[1] * (np.eye(states) - 1))
-
-    def accuracy(weights: Any, samples: Any) -> float:
-        return float(np.mean([mapmrf.solve(model(weights, x), "branch").labels == y for y, x in samples]))
-
-    train, test = [sample() for _ in range(20)], [sample() for _ in range(20)]
-    weights = np.zeros(2)
-    for step in range(1, 4):
-        for truth, seen in train:
-            worst = mapmrf.solve(loss_augmented(model(weights, seen), truth), "branch").labels
-            weights += 0.1 / step * (features(seen, truth) - features(seen, worst))
-    unary_only = accuracy(np.array([1.0, 0.0]), test)
-    assert weights[1] > 0
-    assert accuracy(weights, test) > unary_only + 0.1
-
-
 # -- arrays of other libraries ----------------------------------------------------------------------------------------
 
 UNARY = [[0.0, 1.0, 0.5], [0.25, 0.0, 0.0]]
@@ -447,10 +416,3 @@ def test_what_cannot_be_read_is_one_clear_line() -> None:
     refuses(GraphError, "labels must be whole numbers (Can't call", unlabelled.value, Unwilling())
     said = "pairwise is not an array of numbers (its dtype is complex128"
     refuses(GraphError, said, FactorGraph.from_pairwise, UNARY, EDGES, np.eye(3) * 1j)
-
-
-def test_a_tensor_with_a_gradient_is_refused_and_named() -> None:
-    tensor = torch(UNARY).requires_grad_()
-    with pytest.raises(GraphError, match=r"unary is not an array of numbers .*detach"):
-        FactorGraph.from_pairwise(tensor, EDGES, PAIRWISE)
-    assert FactorGraph.from_pairwise(tensor.detach(), EDGES, PAIRWISE).n_vars == 2

@@ -237,38 +237,6 @@ def test_queries_agree_with_variable_elimination(pgmpy: Any, name: str) -> None:
 
 
 @real
-@pytest.mark.parametrize("name", ["asia", "cancer", "earthquake", "survey"])
-def test_the_most_probable_explanation_agrees_with_the_whole_joint(pgmpy: Any, name: str) -> None:
-    model = pgmpy.utils.get_example_model(name)
-    node = sorted(model.nodes())[0]
-    evidence = {node: model.get_cpds(node).state_names[node][0]}
-    others = [v for v in model.nodes() if v != node]
-    ours = map_query(model, evidence=evidence)
-    theirs = pgmpy.inference.VariableElimination(model).map_query(others, evidence, show_progress=False)
-    graph = from_pgmpy(model)
-    assert set(ours) == set(others)
-    value = {who: score(graph, some | evidence) for who, some in (("ours", ours), ("theirs", theirs))}
-    assert value["ours"] == pytest.approx(value["theirs"], rel=1e-12)
-
-
-def score(graph: FactorGraph, assignment: dict[str, str]) -> float:
-    labels = dict(graph.locate(variable, state) for variable, state in assignment.items())
-    return graph.value([labels[i] for i in range(graph.n_vars)])
-
-
-@real
-def test_a_network_read_by_us_and_by_pgmpy_is_the_same(pgmpy: Any, tmp_path: Path) -> None:
-    model = pgmpy.utils.get_example_model("asia")
-    path = tmp_path / "asia.bif"
-    pytest.importorskip("pgmpy.readwrite").BIFWriter(model).write(str(path))
-    ours, theirs = mapmrf.read(path), from_pgmpy(model)
-    for seed in range(20):
-        states = np.random.default_rng(seed).integers(0, 2, 8)
-        named = {v: theirs.names.states[i][states[i]] for i, v in enumerate(theirs.names.variables)}  # type: ignore
-        assert score(ours, named) == pytest.approx(theirs.value(states), rel=1e-9)
-
-
-@real
 def test_all_kinds_of_models_say_the_same(pgmpy: Any) -> None:
     model = pgmpy.utils.get_example_model("cancer")
     markov = model.to_markov_model()

@@ -189,26 +189,8 @@ def test_best_values_of_the_easy_sets_are_exact(which: str) -> None:
         assert entry.best == pytest.approx(result.value, rel=1e-10)
 
 
-def test_the_grids_that_cutting_planes_prove_are_there() -> None:
-    best = {entry.name: (entry.best, entry.best_status) for entry in entries("grids")}
-    assert best["grid80x80.f10.wrap"] == (50740.4069, "optimal (cuts)")
-    assert best["grid80x80.f15"] == (75578.5924, "optimal (cuts)")
-    assert best["grid80x80.f15.wrap"] == (76575.3305, "optimal (cuts)")
-    assert best["grid80x80.f5.wrap"] == (25603.6201, "optimal (cuts)")
-
-
 @data
-def test_the_statistics_of_seg_2_are_those_of_the_paper() -> None:
-    paths = [locate(entry, FOLDER) for entry in entries("seg-2")]
-    if None in paths:
-        pytest.skip("not all models of seg-2 are there")
-    assert catalogue.mean_statistics(
-        catalogue.model_statistics(mapmrf.read(path)) for path in paths if path
-    ) == catalogue.paper_statistics("seg-2")
-
-
-@data
-@pytest.mark.parametrize(("which", "within"), [("seg-21", 0.01), ("scene", 0.01), ("protein", 0.002)])
+@pytest.mark.parametrize(("which", "within"), [("seg-2", 1e-9), ("seg-21", 0.01), ("scene", 0.01), ("protein", 0.002)])
 def test_the_statistics_of_part_of_a_set_are_near_those_of_the_paper(which: str, within: float) -> None:
     paths = [path for entry in entries(which) if (path := locate(entry, FOLDER)) is not None]
     mean = catalogue.mean_statistics(catalogue.model_statistics(mapmrf.read(path)) for path in paths)

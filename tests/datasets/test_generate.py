@@ -52,16 +52,6 @@ def test_grid_is_the_recipe(rows, cols, wrap, seed):
     assert np.all(np.abs(tables) <= 2)
 
 
-def test_value_of_a_grid_is_that_of_its_spins():
-    graph = grid(2, 2, coupling=3.0, seed=4)
-    labels = np.array([0, 1, 1, 0])
-    s = 2 * labels - 1
-    h = graph.theta_v[1::2]
-    j = graph.theta_t[::4]
-    pairs = graph.scope.reshape(-1, 2)
-    assert graph.value(labels) == pytest.approx(h @ s + j @ (s[pairs[:, 0]] * s[pairs[:, 1]]))
-
-
 @given(st.integers(1, 6), st.integers(1, 6), st.booleans())
 def test_neighbours_of_a_grid_are_paired_once(rows, cols, wrap):
     pairs = np.sort(grid(rows, cols, wrap=wrap).scope.reshape(-1, 2), axis=1)

@@ -32,15 +32,12 @@ PAIR = "MARKOV 2  2 2  1  2 0 1  4  1 2 3 4"
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
-@pytest.mark.parametrize("suffix", ["", *COMPRESS])
-def test_writes_compressed(tmp_path, suffix) -> None:
-    path = tmp_path / ("t3.LG" + suffix)
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_model_is_written_compressed_and_always_as_the_same_bytes(tmp_path, suffix) -> None:
+    path = tmp_path / f"t3.LG{suffix}"
     formats.write(T3, path)
     data = path.read_bytes()
-    if suffix:
-        assert not data.startswith(b"MARKOV")
-    assert read_bytes(path).startswith(b"MARKOV")
-    assert np.array_equal(formats.read(path).theta_t, T3.theta_t)
+    assert not data.startswith(b"MARKOV") and read_bytes(path).startswith(b"MARKOV")
     formats.write(T3, path)
     assert path.read_bytes() == data
 

@@ -26,6 +26,9 @@ from mapmrf.errors import FormatError, MapMRFError
 from mapmrf.model.graph import FactorGraph, Names
 
 VALUES = (None, "potential", "log", "cost")
+NETWORKS = {"bif", "xmlbif", "erg"}
+NAMED = {"cfn", *NETWORKS}
+"""Formats with names of variables and states."""
 PACKED = (".gz", ".bz2", ".xz")
 
 
@@ -186,6 +189,27 @@ def test_random_files_are_an_error_or_a_model(tmp_path_factory, example: Example
         assert len(graph.theta_v) == graph.card.sum()
 
 
+ODD_NAMES = ["x1", "x0", "a b", "1a", "inf", "é", "a", "a<b & c", "]]>", 'with "quotes"', "no, (or) more"]
+NAMES = st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(ODD_NAMES)
+
+
+@pytest.mark.parametrize("name", sorted(NAMED))
+@given(data=st.data())
+def test_names_are_kept_or_said_to_be_replaced(name: str, data: st.DataObject) -> None:
+    card = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+    variables = tuple(data.draw(st.lists(NAMES, min_size=len(card), max_size=len(card))))
+    states = tuple(tuple(data.draw(st.lists(NAMES, min_size=r, max_size=r))) for r in card)
+    tables = [np.log(np.full(r, 1.0 / r)) for r in card]
+    graph = FactorGraph.from_tables(card, [(i,) for i in range(len(card))], tables, names=Names(variables, states))
+    read = again(graph, INSTALLED[name].name)
+    assert np.allclose(read.theta_v, graph.theta_v) and len(set(read.names.variables)) == len(card)
+    lost = formats._format_of(Path(INSTALLED[name].name)).losses(graph)
+    kept = read.names.variables == variables
+    assert kept == (not any("variables are replaced" in text and "states" not in text for text in lost))
+    if not any("states" in text for text in lost):
+        assert (read.names.states or tuple(tuple(map(str, range(r))) for r in card)) == states
+
+
 @every_format
 @pytest.mark.parametrize("scale", [1e308, -1e308, 1e4])
 def test_huge_numbers_are_written_or_refused_in_one_line(tmp_path: Path, example: Example, scale: float) -> None:
@@ -217,11 +241,6 @@ def test_a_real_model_survives_being_written(tmp_path: Path, name: str, file: st
 
 
 # -- conversion between any two formats -------------------------------------------------------------------------------
-
-
-NETWORKS = {"bif", "xmlbif", "erg"}
-NAMED = {"cfn", *NETWORKS}
-"""Formats with names of variables and states."""
 
 
 def network() -> FactorGraph:

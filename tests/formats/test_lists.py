@@ -6,7 +6,6 @@ import math
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,62 +38,22 @@ class Sparse(NamedTuple):
         return math.inf if found >= FORBIDDEN else found
 
 
-def rows(functions: list[Sparse], number: Callable[[int], str]) -> list[list[str]]:
-    """The tuples of every function as text."""
-    return [[f"{' '.join(map(str, states))} {number(cost)}" for states, cost in each.tuples] for each in functions]
-
-
-def words(numbers: list[int]) -> str:
-    return " ".join(map(str, numbers))
-
-
 def wcsp(card: list[int], functions: list[Sparse]) -> str:
-    lists = rows(functions, str)
-    parts = [
-        f"{len(each.scope)} {words(each.scope)} {each.default} {len(mine)}\n" + "\n".join(mine)
-        for each, mine in zip(functions, lists, strict=True)
-    ]
-    return f"x {len(card)} {max(card)} {len(functions)} {FORBIDDEN}\n{words(card)}\n" + "\n".join(parts) + "\n"
+    text = f"x {len(card)} {max(card)} {len(functions)} {FORBIDDEN}\n{' '.join(map(str, card))}\n"
+    for scope, default, tuples in functions:
+        text += " ".join(map(str, [len(scope), *scope, default, len(tuples)])) + "\n"
+        text += "".join(" ".join(map(str, [*states, cost])) + "\n" for states, cost in tuples)
+    return text
 
 
-def suai(card: list[int], functions: list[Sparse]) -> str:
-    def number(cost: int) -> str:
-        return "0" if cost >= FORBIDDEN else repr(math.exp(-cost))
-
-    scopes = "".join(f"{len(each.scope)} {words(each.scope)}\n" for each in functions)
-    lists = zip(functions, rows(functions, number), strict=True)
-    parts = [f"{number(each.default)} {len(mine)}\n" + "\n".join(mine) for each, mine in lists]
-    return f"SPARSEMARKOV {len(card)} {words(card)} {len(functions)}\n{scopes}" + "\n".join(parts) + "\n"
-
-
-def cfn(card: list[int], functions: list[Sparse]) -> str:
-    def number(cost: int) -> str:
-        return "inf" if cost >= FORBIDDEN else str(cost)
-
-    variables = " ".join(f"v{i}: {states}" for i, states in enumerate(card))
-    lists = zip(functions, rows(functions, number), strict=True)
-    parts = [
-        f"f{a}: {{scope: [{words(each.scope)}] defaultcost: {number(each.default)} costs: [{' '.join(mine)}]}}"
-        for a, (each, mine) in enumerate(lists)
-    ]
-    return f'{{problem: {{name: x mustbe: "<inf"}} variables: {{{variables}}} functions: {{{" ".join(parts)}}}}}'
-
-
-def libdai(card: list[int], functions: list[Sparse]) -> str:
-    """Here what is not listed is forbidden, whatever the default."""
-    blocks = [
-        f"1\n{i}\n{states}\n{states}\n" + "".join(f"{k} 1\n" for k in range(states)) for i, states in enumerate(card)
-    ]
-    for each in functions:
-        step = np.cumprod([1, *(card[i] for i in each.scope)])[:-1]
-        some = {int(np.dot(step, states)): cost for states, cost in each.tuples}
-        entries = [f"{at} {math.exp(-cost)!r}" for at, cost in some.items() if cost < FORBIDDEN]
-        shape = words([card[i] for i in each.scope])
-        blocks.append(f"{len(each.scope)}\n{words(each.scope)}\n{shape}\n{len(entries)}\n" + "\n".join(entries) + "\n")
-    return f"{len(blocks)}\n\n" + "\n".join(blocks)
-
-
-WRITERS = {".wcsp": wcsp, ".suai": suai, ".cfn": cfn, ".fg": libdai}
+def dense(card: list[int], functions: list[Sparse]) -> FactorGraph:
+    shapes = [[card[i] for i in each.scope] for each in functions]
+    tables = [np.full(shape, float(each.default)) for shape, each in zip(shapes, functions, strict=True)]
+    for table, each in zip(tables, functions, strict=True):
+        for states, cost in each.tuples:
+            table[tuple(states)] = cost
+        table[table >= FORBIDDEN] = np.inf
+    return FactorGraph.from_energies(card, [each.scope for each in functions], tables)
 
 
 def some_model(rng: random.Random, most: int = 5) -> tuple[list[int], list[Sparse]]:
@@ -115,15 +74,15 @@ def always_lists(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("always_lists")
-@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("suffix", [".wcsp", ".suai", ".fg"])
 def test_every_labelling_has_the_value_that_the_file_says(suffix: str, tmp_path: Path) -> None:
-    rng, constrained = random.Random(3), 0
-    for _ in range(120):
+    rng, constrained, path = random.Random(3), 0, tmp_path / f"m{suffix}"
+    for k in range(120):
         card, functions = some_model(rng)
-        if suffix == ".fg":
-            functions = [each._replace(default=FORBIDDEN) for each in functions]
-        path = tmp_path / f"m{suffix}"
-        path.write_text(WRITERS[suffix](card, functions))
+        if suffix == ".wcsp" and k % 2:
+            path.write_text(wcsp(card, functions))
+        else:
+            mapmrf.write(dense(card, functions), path)
         graph = mapmrf.read(path)
         assert len(graph.theta_t) == graph.n_tables  # of one entry each
         constrained += graph.n_constraints > 0
@@ -131,6 +90,18 @@ def test_every_labelling_has_the_value_that_the_file_says(suffix: str, tmp_path:
             expected = -sum(each.cost(labels) for each in functions)
             assert graph.value(labels) == pytest.approx(expected, abs=1e-9), path.read_text()
     assert constrained > 30
+
+
+def test_names_and_numbers_of_a_cfn_list_mean_states(tmp_path: Path) -> None:
+    n = 20
+    variables = " ".join(f"v{i}: [no yes]" for i in range(n))
+    tuples = f"{'yes ' * n} 1.5 {'0 ' * n} inf"
+    function = f"f: {{scope: [{' '.join(map(str, range(n)))}] defaultcost: 3 costs: [{tuples}]}}"
+    path = tmp_path / "m.cfn"
+    path.write_text(f'{{problem: {{name: x mustbe: "<inf"}} variables: {{{variables}}} functions: {{{function}}}}}')
+    graph = mapmrf.read(path)
+    assert graph.n_constraints == 2
+    assert [graph.value([k] * n) for k in (0, 1)] == [-np.inf, -1.5] and graph.value([0, *[1] * (n - 1)]) == -3
 
 
 @pytest.mark.usefixtures("always_lists")
@@ -164,16 +135,21 @@ def test_a_forbidden_default_of_many_variables_leaves_its_tuples(tmp_path: Path)
 
 def test_a_factor_may_have_more_variables_than_an_array_has_dimensions(tmp_path: Path) -> None:
     n = 100
-    path = tmp_path / "m.suai"
-    path.write_text(suai([2] * n, [Sparse(list(range(n)), 3, [([1] * n, 1), ([0] * n, FORBIDDEN)])]))
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([2] * n, [Sparse(list(range(n)), 3, [([1] * n, 1), ([0] * n, FORBIDDEN)])]))
     graph = mapmrf.read(path)
     assert graph.value([1] * n) == pytest.approx(-1) and graph.value([0] * n) == -np.inf
     assert graph.value([0, *[1] * (n - 1)]) == pytest.approx(-3)
 
 
+TWOS, MANY = "2 " * 28, " ".join(map(str, range(28)))
+VARIABLES = " ".join(f"v{i}: 2" for i in range(28))
 SMALL = {
-    suffix: writer([2] * 28, [Sparse(list(range(28)), 1, [([0] * 28, 0)] if suffix == ".fg" else [])])
-    for suffix, writer in WRITERS.items()
+    ".wcsp": f"x 28 2 1 100 {TWOS} 28 {MANY} 1 0",
+    ".suai": f"SPARSEMARKOV 28 {TWOS} 1 28 {MANY} 0.5 0",
+    ".cfn": f'{{problem: {{name: x mustbe: "<9"}} variables: {{{VARIABLES}}} functions: '
+    f"{{f: {{scope: [{MANY}] defaultcost: 1 costs: []}}}}}}",
+    ".fg": f"1\n\n28\n{MANY}\n{TWOS}\n1\n0 1\n",
 }
 READ = """
 import sys

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from format_models import NO_NETWORKS, PROBABILITIES, Example, networks, prefixes, read_text
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mapmrf import formats
 from mapmrf.errors import FormatError
@@ -149,27 +147,6 @@ def test_names_that_cannot_be_written_are_said(tmp_path, caplog) -> None:
         "the names of the states of 1 variables are replaced",
     ]
     assert len(caplog.records) == 1 and "names of 2 variables" in caplog.text
-
-
-@given(words=st.lists(st.text(max_size=5), min_size=1, max_size=3))
-def test_any_name_can_be_written(tmp_path_factory, words: list[str]) -> None:
-    path = tmp_path_factory.mktemp("names") / "m.xml"
-    names, n = Names(tuple(words), tuple((word, word + "'") for word in words)), len(words)
-    graph = FactorGraph.from_tables([2] * n, [(i,) for i in range(n)], [np.log([0.5, 0.5])] * n, names=names)
-    for name in (path, path.with_suffix(".bif"), path.with_suffix(".cfn")):
-        formats.write(graph, name)
-        read = formats.read(name)
-        assert len(set(read.names.variables)) == n
-        lost = formats._format_of(name).losses(graph)
-        if not any("replaced" in text for text in lost):
-            assert read.names.variables == names.variables
-
-
-def test_xml_escapes_names(tmp_path) -> None:
-    names = Names(("a<b & c", 'with "quotes"'), (("<", ">"), ("]]>", "é")))
-    graph = FactorGraph.from_tables([2, 2], [(0,), (1,)], [np.log([0.5, 0.5])] * 2, names=names)
-    formats.write(graph, tmp_path / "m.xml")
-    assert formats.read(tmp_path / "m.xml").names == names
 
 
 def test_names_of_variables_and_states_follow_the_numbers(tmp_path) -> None:

@@ -65,10 +65,6 @@ def same_energy(graph: FactorGraph, energy: Callable[..., float]) -> None:
         assert graph.value(x) == pytest.approx(-energy(*x), abs=1e-12), x
 
 
-def test_scopes_are_those_of_the_file(tmp_path) -> None:
-    assert formats.read(save(tmp_path / "t3.h5", T3)).scope.tolist() == [0, 1, 1, 2]
-
-
 @pytest.mark.parametrize("group", ["", "gm", "another"])
 def test_the_group_may_have_another_name(tmp_path, group) -> None:
     assert formats.read(save(tmp_path / "t3.h5", T3, group)).n_factors == 2

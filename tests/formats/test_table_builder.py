@@ -118,17 +118,6 @@ def test_writing_out_weights_is_logged_unless_the_format_has_them(tmp_path, capl
         assert back.value(labels) == pytest.approx(graph.value(labels))
 
 
-@pytest.mark.parametrize("suffix", [".uai", ".lg", ".wcsp", ".cfn", ".fg", ".h5", ".suai"])
-def test_every_format_writes_the_potentials_of_a_model_with_weights(tmp_path: Path, suffix: str) -> None:
-    if suffix == ".h5":
-        pytest.importorskip("h5py")
-    graph = FactorGraph.from_pairwise([[0, 1], [0, 0], [2, 0]], [[0, 1], [1, 2]], [[1, 0], [0, 3]], weight=[2.0, -1.0])
-    mapmrf.write(graph, tmp_path / f"model{suffix}")
-    back = mapmrf.read(tmp_path / f"model{suffix}")
-    values = [[model.value(labels) for labels in np.ndindex(2, 2, 2)] for model in (graph, back)]
-    assert np.ptp(np.subtract(*values)) < 1e-6
-
-
 def by_hand(blocks: list[tuple[float, ...]]) -> list[int]:
     return [blocks.index(block) for block in blocks]
 

@@ -127,26 +127,6 @@ def test_whole_costs_have_a_plain_name(tmp_path_factory, seed: int) -> None:
     assert (folder / "m.wcsp").read_text().startswith("mapmrf 2 3 ")
 
 
-NAMES = st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(["x1", "x0", "a b", "1a", "inf", "é", "a"])
-
-
-@given(data=st.data())
-def test_names_are_kept_or_said_to_be_replaced(data: st.DataObject) -> None:
-    card = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
-    variables = tuple(data.draw(st.lists(NAMES, min_size=len(card), max_size=len(card))))
-    states = tuple(tuple(data.draw(st.lists(NAMES, min_size=r, max_size=r))) for r in card)
-    tables = [np.arange(float(r)) for r in card]
-    graph = FactorGraph.from_tables(card, [(i,) for i in range(len(card))], tables, names=Names(variables, states))
-    read = again(graph, "m.cfn")
-    assert np.array_equal(read.theta_v, graph.theta_v)
-    assert len(set(read.names.variables)) == len(card)
-    kept = read.names.variables == variables
-    assert kept == (not any("variables are replaced" in text and "states" not in text for text in cfn.losses(graph)))
-    if not cfn.losses(graph):
-        numbers = tuple(tuple(map(str, range(r))) for r in card)
-        assert (read.names.states or numbers) == states
-
-
 # -- global functions ------------------------------------------------------------------------------------------------
 
 LATIN = """latin 4 3 3 9

@@ -57,11 +57,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return processes
 
 
-def all_gone(processes: list[Any]) -> bool:
-    """Whether every process has ended and was waited for."""
-    return all(process.returncode is not None for process in processes)
-
-
 # -- exactness --------------------------------------------------------------------------------------------------------
 
 

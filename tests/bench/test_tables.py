@@ -230,13 +230,14 @@ def test_p_leaves_out_zeros_and_takes_the_infinite_for_the_largest() -> None:
 
 
 def test_pairs_are_the_models_that_both_have_solved() -> None:
-    """b loses 1, 2, ..., 7 % on seven models, ties on two, and crashes on one; c has too few models."""
+    """b loses 1, 2, ..., 7 % on seven models, ties on two, and crashes on one; both fail on one; c has too few."""
     records = [solved(k, "a", 100.0) for k in range(10)]
-    records += [solved(k, "b", 100.0 - (k + 1 if k < 7 else 0.0)) for k in range(9)]
+    records += [solved(k, "b", 100.0 - (k + 1 if k < 7 else 1e-7)) for k in range(9)]
+    records += [solved(10, run, -math.inf) for run in "ab"]
     records += [{**solved(9, "b", 0.0), "outcome": "crash"}, *(solved(k, "c", 1.0) for k in range(5))]
     for some in (records, records[::-1]):  # the better one first, in any order
         (only,) = significance("own", "Own", group(some)).rows
-        assert [cell.text for cell in only[:5]] == ["a", "b", "7", "2", "0"]
+        assert [cell.text for cell in only[:5]] == ["a", "b", "7", "3", "0"]
         assert only[5].value == only[6].value == 2 / 2**7
     # Seeds are averaged before models are compared.
     records = [solved(k, "a", 100.0 - 2 * seed, seed=seed) for k in range(6) for seed in (0, 1)]

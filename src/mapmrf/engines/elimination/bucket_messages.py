@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -237,8 +238,7 @@ class RankedLabellings:
                 break
             excluded = (*(found.excluded if p == first else ()), int(labels[p]))
             state = int(np.argmax(other[at[p] : at[p + 1]]))
-            self._queue.append(Deviation(value, self.found[-1], p, excluded, state))
-        self._queue.sort(key=lambda one: -one.value)
+            insort(self._queue, Deviation(value, self.found[-1], p, excluded, state), key=lambda one: -one.value)
         del self._queue[left:]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from mapmrf.engines.program.binary_program import Compact, is_compact
 from mapmrf.engines.program.program import Program, Rows, block_losses, cost_scale, lagrangian
 from mapmrf.model.polytope import configuration, dual_bound
 from mapmrf.model.problem import Batch, Problem
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

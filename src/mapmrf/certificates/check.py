@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -128,40 +128,31 @@ def verify(
     certificate.check(graph)
     if graph.constant == -math.inf:
         return Verification(None, None, None, 0, False)
-    prover: Prover = _PointCheck(graph, certificate, exact, max_entries)
-    if certificate.tree.n:
-        prover = TreeCheck(graph, certificate, exact, max_entries)
+    prover = (TreeCheck if certificate.tree.n else PointCheck)(graph, certificate, exact, max_entries)
     found = prover.above(worth, labels)
     if found.bound is not None and certificate.bound < math.inf:
         found = _check_claim(prover, certificate.bound, found)
     return dataclasses.replace(found, value=value)
 
 
-class Prover(Protocol):
-    """Something that proves a bound."""
+class PointCheck:
+    """A certificate without cases."""
 
-    def above(self, worth: Fraction | None, labels: Ints | None) -> Verification:
-        """The bound if labellings up to `worth`, the value of `labels`, need not be considered."""
-
-    @property
-    def rounding(self) -> Fraction:
-        """Largest possible excess of the bound over the exact one."""
-
-
-class _PointCheck:
     def __init__(self, graph: FactorGraph, certificate: Certificate, exact: bool, max_entries: int) -> None:
         self.model = IntegerModel.build(graph, certificate, exact)
         self.order, self.max_entries = certificate.order, max_entries
 
     def above(self, worth: Fraction | None, labels: Ints | None) -> Verification:
+        """The bound if labellings up to `worth`, the value of `labels`, need not be considered."""
         return DualCheck(self.model, self.model.target(worth, labels)).run(self.order, self.max_entries)
 
     @property
     def rounding(self) -> Fraction:
+        """Largest possible excess of the bound over the exact one."""
         return self.model.fraction(2 * self.model.slack)
 
 
-def _check_claim(prover: Prover, bound: float, found: Verification) -> Verification:
+def _check_claim(prover: PointCheck | TreeCheck, bound: float, found: Verification) -> Verification:
     """Raise InvalidCertificate unless the claim is proven: directly, or by ignoring labellings below it."""
     if bound > -math.inf and found.bound is not None:
         claim = Fraction(bound) + prover.rounding

@@ -28,7 +28,7 @@ from pathlib import Path
 time.perf_counter = time.process_time  # before the library is imported
 
 import mapmrf  # noqa: E402
-from mapmrf.compilation.stopping import CompileClock  # noqa: E402
+from mapmrf.compilation import CompileClock  # noqa: E402
 from mapmrf.run.clock import wait_for_all  # noqa: E402
 from models import select  # noqa: E402
 

@@ -24,8 +24,7 @@ from click.testing import CliRunner
 import mapmrf
 from mapmrf.bench import report
 from mapmrf.formats import Format
-from mapmrf.formats.files import plain_name, read_bytes
-from mapmrf.formats.tokens import names_lost
+from mapmrf.formats.files import names_lost, plain_name, read_bytes
 from mapmrf.run.method import PhasedRun
 
 ROOT = Path(__file__).parents[1]

@@ -11,10 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mapmrf.compilation import process
-from mapmrf.compilation.jit import numba
-from mapmrf.compilation.process import CompileProcess, compile_elsewhere
-from mapmrf.compilation.stopping import (
+from mapmrf.compilation import (
     CompileClock,
     CompileWatch,
     CompilingPostponed,
@@ -22,9 +19,12 @@ from mapmrf.compilation.stopping import (
     begin,
     end,
     patience,
+    process,
     stoppable,
     watch_of_run,
 )
+from mapmrf.compilation.jit import numba
+from mapmrf.compilation.process import CompileProcess, compile_elsewhere
 
 
 @pytest.fixture(autouse=True)
@@ -183,7 +183,7 @@ def test_nested_compilations_count_once() -> None:
 def test_numba_may_be_imported_while_the_clock_runs() -> None:
     code = """
 import sys
-from mapmrf.compilation.stopping import CompileClock
+from mapmrf.compilation import CompileClock
 with CompileClock() as clock:
     assert "numba" not in sys.modules
     from mapmrf.compilation.jit import numba

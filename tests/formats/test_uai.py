@@ -28,7 +28,7 @@ from hypothesis import given
 from benchmark_models import FOLDER
 from mapmrf import formats
 from mapmrf.errors import FormatError
-from mapmrf.formats import tokens
+from mapmrf.formats.files import NUMBER, parse_numbers
 from mapmrf.model.graph import FactorGraph
 
 
@@ -153,9 +153,9 @@ def test_lost_digits_are_reported(tmp_path, caplog, suffix, scale, digits) -> No
 
 @pytest.mark.parametrize("text", [b"five", b"4,5", b"0x4", b"4_0", b"1e", b"--1", b"\xff"])
 def test_what_is_no_number_is_found(text: bytes) -> None:
-    assert tokens.parse_numbers(b"1 .5 5. +2E1 -3e-2 " + text) is None
-    assert tokens.NUMBER.fullmatch(text) is None
-    assert tokens.parse_numbers(b" \t\n 1 .5 5. +2E1 -3e-2\r\n").tolist() == [1.0, 0.5, 5.0, 20.0, -0.03]
+    assert parse_numbers(b"1 .5 5. +2E1 -3e-2 " + text) is None
+    assert NUMBER.fullmatch(text) is None
+    assert parse_numbers(b" \t\n 1 .5 5. +2E1 -3e-2\r\n").tolist() == [1.0, 0.5, 5.0, 20.0, -0.03]
 
 
 # -- the sparse formats ------------------------------------------------------------------------------------------------
@@ -430,7 +430,7 @@ def test_numpy_that_only_warns_about_bad_text(tmp_path, monkeypatch) -> None:
         warnings.warn("string or file could not be read to its end", DeprecationWarning, stacklevel=1)
         return np.zeros(3)
 
-    monkeypatch.setattr("mapmrf.formats.tokens.np.fromstring", fromstring)
+    monkeypatch.setattr("mapmrf.formats.files.np.fromstring", fromstring)
     path = tmp_path / "bad.uai"
     path.write_text(GOOD.replace("4 5", "4 five"))
     assert "'five'" in error_of(path, formats.read, path)

@@ -19,7 +19,7 @@ from binary_models import random_cut
 from clocks import LIMIT, wait_until
 from constraint_models import colouring, differ, ksat, pigeons
 from mapmrf import FactorGraph, Result, Status
-from mapmrf.compilation.stopping import CompilingPostponed
+from mapmrf.compilation import CompilingPostponed
 from mapmrf.datasets import grid
 from mapmrf.engines.admm import engine as _admm
 from mapmrf.engines.reduction.simplify import Simplified

@@ -14,7 +14,7 @@ from mapmrf import FactorGraph, OptionError, UnsupportedModel
 from mapmrf.methods import cuts, sdp
 from mapmrf.methods.cuts import Cuts
 from mapmrf.model.problem import Problem
-from mapmrf.run.options import kinds_of
+from mapmrf.run.method import kinds_of
 from mapmrf.run.registry import make_method, method_class, method_names
 from refusals import refuses
 from strategies import Recipe, brute_force, random_recipe, submodular

@@ -13,7 +13,7 @@ from mapmrf.arrays import Floats
 from mapmrf.bridges.pystruct import labels_of, names_of, need
 from mapmrf.constraints.as_tables import refuse_constraints
 from mapmrf.errors import GraphError
-from mapmrf.model.checks import as_array
+from mapmrf.model.builders import as_array
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import index_of
 

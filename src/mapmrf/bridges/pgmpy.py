@@ -18,7 +18,7 @@ from mapmrf.constraints.as_tables import refuse_constraints
 from mapmrf.engines.elimination.numpy_elimination import sum_out
 from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel
 from mapmrf.formats.bayes import network_of
-from mapmrf.model.checks import as_array
+from mapmrf.model.builders import as_array
 from mapmrf.model.graph import FactorGraph
 
 KINDS = ("markov", "bayesian", "factor_graph", "factors")

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from mapmrf.errors import GraphError
 from mapmrf.learn.features import state_losses
 from mapmrf.learn.training import QUICK, Inference, infer
-from mapmrf.model.checks import as_array, as_ints
+from mapmrf.model.builders import as_array, as_ints
 from mapmrf.model.graph import FactorGraph, Names
 
 

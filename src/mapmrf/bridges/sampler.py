@@ -16,7 +16,7 @@ from mapmrf.arrays import Ints
 from mapmrf.bridges.dimod import from_bqm, from_dqm, from_polynomial, variables_of
 from mapmrf.bridges.pystruct import need
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.model.checks import as_ints
+from mapmrf.model.builders import as_ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
 from mapmrf.run.registry import DEFAULT_METHOD, make_method

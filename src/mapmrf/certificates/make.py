@@ -19,7 +19,7 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.certificates.certificate import CaseTree, Certificate, Cycles
 from mapmrf.certificates.check import MOST_ENTRIES, QUICK, DualCheck, TreeCheck
 from mapmrf.certificates.exact_model import IntegerModel, exact_value, without
-from mapmrf.compilation.stopping import CompilingStopped
+from mapmrf.compilation import CompilingStopped
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.engines.elimination.numpy_elimination import small_order
 from mapmrf.engines.messages.srmp import TablePasses

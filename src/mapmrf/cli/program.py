@@ -295,6 +295,8 @@ def write_answer(path: str | None, answer: Any, write: Callable[..., None] | Non
 
 def write_result(result: Result, path: str | None) -> None:
     """Write a result with its trace to *.json, otherwise its labels as a solution."""
+    if path is None:
+        return
     from mapmrf.formats.solution import write_solution
     from mapmrf.run.result import Status
 

@@ -30,7 +30,7 @@ from numba.core import event as _event
 from numba.core import registry as registry
 from numba.core import types as types
 
-from mapmrf.compilation import stopping
+import mapmrf.compilation as compilation
 from mapmrf.compilation.store import Key, Store, current_stamp, origins, user_store
 
 P = ParamSpec("P")
@@ -53,7 +53,7 @@ def listener(begin: Callable[[], None], end: Callable[[], None]) -> Any:
     return CompileListener()
 
 
-event.register("numba:compiler_lock", listener(stopping.begin, stopping.end))
+event.register("numba:compiler_lock", listener(compilation.begin, compilation.end))
 
 
 class Kernel(_Base):  # type: ignore[misc]

@@ -19,7 +19,7 @@ import threading
 import time
 from typing import Any
 
-from mapmrf.compilation.stopping import CompileWatch, CompilingPostponed, CompilingStopped, watch_of_run
+from mapmrf.compilation import CompileWatch, CompilingPostponed, CompilingStopped, watch_of_run
 
 EVENT = "mapmrf:compile"
 """The numba event around a compilation in another process; those in this one are ``numba:compile``."""

@@ -37,9 +37,8 @@ from mapmrf.methods.lslp import LSLP
 from mapmrf.model.polytope import TOLERANCE, Kind, KindFractions, Residuals
 from mapmrf.run import interrupts
 from mapmrf.run.clock import Clock
-from mapmrf.run.loop import Callback, Loop
+from mapmrf.run.loop import Callback, GapTolerance, Loop
 from mapmrf.run.method import Method, Start
-from mapmrf.run.options import GapTolerance
 from mapmrf.run.progress import ProgressBar
 from mapmrf.run.registry import make_method
 from mapmrf.run.result import Status, plain

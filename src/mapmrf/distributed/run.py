@@ -30,8 +30,8 @@ from mapmrf.methods.trws import TRWS
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import Kind, KindFractions, Residuals, integral, kinds_of_variables, residuals
 from mapmrf.model.problem import Batch, Problem
+from mapmrf.run.incumbent import relative_gap
 from mapmrf.run.method import Method, Start
-from mapmrf.run.options import relative_gap
 from mapmrf.run.result import Result, Status, TracePoint, plain
 from mapmrf.run.solve import solve
 

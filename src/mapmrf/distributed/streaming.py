@@ -20,8 +20,7 @@ from mapmrf.arrays import Floats, Ints, offsets, ranges, segment_max, short
 from mapmrf.distributed.cutting import Cut, check_parts, metis, place_part, slabs
 from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, write_manifest, write_part
 from mapmrf.errors import FormatError, GraphError
-from mapmrf.formats.scales import expected, first_bad, to_log
-from mapmrf.formats.tables import first_equal
+from mapmrf.formats.tables import expected, first_bad, first_equal, to_log
 from mapmrf.model.graph import FactorGraph
 
 BLOCK = 1 << 24  # bytes of text read at a time

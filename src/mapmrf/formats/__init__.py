@@ -24,8 +24,7 @@ import numpy as np
 
 from mapmrf.errors import FormatError, GraphError, MapMRFError, OptionError
 from mapmrf.formats import files as _files
-from mapmrf.formats.files import AnyPath, plain_name, read_bytes
-from mapmrf.formats.tokens import names_lost
+from mapmrf.formats.files import AnyPath, names_lost, plain_name, read_bytes
 from mapmrf.model.graph import FactorGraph
 
 _VALUES = ("potential", "log", "cost")

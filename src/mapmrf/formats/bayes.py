@@ -12,11 +12,9 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
-from mapmrf.formats import scales
 from mapmrf.formats.files import charge, write_text
-from mapmrf.formats.tables import COPIES, TABLES, Factors, build, check_states, variables_with
-from mapmrf.model.builders import blocks
-from mapmrf.model.checks import MOST_VARIABLES
+from mapmrf.formats.tables import COPIES, TABLES, Factors, build, check_states, check_values, to_log, variables_with
+from mapmrf.model.builders import MOST_VARIABLES, blocks
 from mapmrf.model.graph import FactorGraph, Names
 
 _ROW_TOL = 1e-6  # tolerance for the sums of rows: other rows are reported when they are read
@@ -60,7 +58,7 @@ def network_graph(path: Path, tables: list[ConditionalTable], names: Names) -> F
     sizes = [table.probability.size for table in tables]
     theta_t = np.concatenate([np.zeros(0), *(table.probability.ravel() for table in tables)])
     tables.clear()  # they are as large as the tables
-    scales.to_log(theta_t, "potential")
+    to_log(theta_t, "potential")
     factors = Factors.joined(scopes, sizes, theta_t)
     warn_about_rows(path, card, factors, names)
     return build(path, card, factors, names)
@@ -157,5 +155,5 @@ def _is_cpt(graph: FactorGraph, a: int, i: int) -> bool:
 
 
 def write_network(path: Path, graph: FactorGraph, values: str | None, text: Text) -> None:
-    scales.check_values(path, values, ("potential",), "probabilities")
+    check_values(path, values, ("potential",), "probabilities")
     write_text(path, text(graph, network_of(path, graph)))

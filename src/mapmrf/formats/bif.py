@@ -14,9 +14,8 @@ import numpy as np
 from mapmrf.arrays import Floats
 from mapmrf.errors import FormatError
 from mapmrf.formats.bayes import ConditionalTable, network_graph, table_size, write_network
-from mapmrf.formats.files import read_bytes
-from mapmrf.formats.scales import check_values
-from mapmrf.formats.tokens import Allowed, Scanner, fitting_names, names_replaced, shown
+from mapmrf.formats.files import Allowed, Scanner, fitting_names, names_replaced, read_bytes, shown
+from mapmrf.formats.tables import check_values
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".bif",)

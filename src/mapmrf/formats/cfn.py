@@ -15,12 +15,33 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.constraints import Constraint
 from mapmrf.errors import FormatError
-from mapmrf.formats.files import AnyPath, charge, read_bytes, write_text
+from mapmrf.formats.files import (
+    Allowed,
+    AnyPath,
+    Scanner,
+    charge,
+    fitting_names,
+    names_replaced,
+    parse_numbers,
+    read_bytes,
+    shown,
+    write_text,
+)
 from mapmrf.formats.global_functions import KEYWORDS, GlobalFunction, WrittenFunction, written
 from mapmrf.formats.lists import stays_list
-from mapmrf.formats.scales import DIGITS, check_values, choose_decimals, rounding
-from mapmrf.formats.tables import COPIES, TABLES, Factors, build, check_states, factors_to_write, naming
-from mapmrf.formats.tokens import Allowed, Scanner, fitting_names, names_replaced, parse_numbers, shown
+from mapmrf.formats.tables import (
+    COPIES,
+    DIGITS,
+    TABLES,
+    Factors,
+    build,
+    check_states,
+    check_values,
+    choose_decimals,
+    factors_to_write,
+    naming,
+    rounding,
+)
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".cfn",)

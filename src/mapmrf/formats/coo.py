@@ -14,8 +14,7 @@ import numpy as np
 
 from mapmrf.errors import FormatError
 from mapmrf.formats import quadratic
-from mapmrf.formats.files import read_bytes
-from mapmrf.formats.tokens import numbers_of, read_text, shown
+from mapmrf.formats.files import numbers_of, read_bytes, read_text, shown
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".coo", ".bqm")

@@ -18,17 +18,29 @@ import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges
 from mapmrf.errors import FormatError
-from mapmrf.formats import scales, uai
+from mapmrf.formats import uai
 from mapmrf.formats.bayes import ConditionalTable, warn_about_rows, write_network
-from mapmrf.formats.files import AnyPath, read_bytes
-from mapmrf.formats.tables import MOST_COUNT, MOST_STATES, Factors, build, check_states, table_sizes
-from mapmrf.formats.tokens import (
+from mapmrf.formats.files import (
     Allowed,
+    AnyPath,
     fitting_names,
     names_replaced,
     numbers_of,
+    read_bytes,
     without_c_comments,
     without_comments,
+)
+from mapmrf.formats.tables import (
+    MOST_COUNT,
+    MOST_STATES,
+    Factors,
+    build,
+    check_states,
+    check_values,
+    expected,
+    first_bad,
+    table_sizes,
+    to_log,
 )
 from mapmrf.model.graph import FactorGraph, Names
 
@@ -50,7 +62,7 @@ def sniff(data: bytes) -> bool:
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a Bayesian network; probabilities of 0 are forbidden."""
     # Rows that do not sum to 1 are kept as they are, and logged.
-    scales.check_values(path, values, ("potential",), "probabilities")
+    check_values(path, values, ("potential",), "probabilities")
     file = numbers_of(path, _text(path), "among the numbers", _text)
     n_vars = int(file.integers(0, 1, 0, MOST_COUNT, "number of variables")[0])
     card = file.integers(1, n_vars, 1, MOST_STATES, "cardinality of variable {}")
@@ -68,12 +80,12 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     )
     table_ptr = offsets(size.astype(np.int64))
     theta_t = file.numbers[ranges(start, np.diff(table_ptr))]
-    bad = scales.first_bad(theta_t, "potential")
+    bad = first_bad(theta_t, "potential")
     if bad is not None:
         i = int(np.searchsorted(table_ptr, bad, side="right")) - 1
         entry = bad - int(table_ptr[i])
-        file.fail(int(start[i]) + entry, f"table of variable {i}, entry {entry}", scales.expected("potential"))
-    scales.to_log(theta_t, "potential")
+        file.fail(int(start[i]) + entry, f"table of variable {i}, entry {entry}", expected("potential"))
+    to_log(theta_t, "potential")
     factors = Factors(scope_ptr, scope, np.arange(n_vars), table_ptr, theta_t)
     warn_about_rows(path, card, factors)
     return build(path, card, factors, _names(path, card))

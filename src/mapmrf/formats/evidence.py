@@ -7,8 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 
 from mapmrf.errors import FormatError, GraphError, MapMRFError
-from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
-from mapmrf.formats.tokens import shown, whole_number, without_c_comments, without_comments
+from mapmrf.formats.files import (
+    AnyPath,
+    read_bytes,
+    shown,
+    whole_number,
+    without_c_comments,
+    without_comments,
+    write_bytes,
+)
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import index_of
 

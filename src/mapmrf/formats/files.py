@@ -1,4 +1,4 @@
-"""Files as bytes: transparent compression, a budget for what they become, and no partially written files.
+"""Files as bytes and as tokens: transparent compression, a budget for what they become, and no partially written files.
 
 A few words of a file can describe a large table, and a small compressed file may expand to a large one. So readers
 charge for the content of the file, its numbers, and the arrays that they are about to make of them, with temporary
@@ -13,16 +13,24 @@ import gzip
 import io
 import lzma
 import os
+import re
 import stat
 import sys
+import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, AnyStr, Generic, NoReturn, cast
 
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import FormatError
+from mapmrf.model.graph import FactorGraph, Names
 from mapmrf.model.memory import byte_count, machine_bytes, shown_bytes
 from mapmrf.run.atomic_files import whole_file
 
@@ -184,3 +192,262 @@ def _reason(error: Exception) -> str:
     """The reason of an error in one line, without the path, which the message already contains."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(text.split())
+
+
+# -- Text as tokens: numbers parsed in one go, words one by one, and errors that name the line and the token ----------
+
+
+_COMMENT = re.compile(rb"(?m)#[^\n]*|^[ \t]*c(?!\S)[^\n]*")
+
+_C_COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
+
+NUMBER = re.compile(rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
+
+TOKEN = re.compile(rb"\S+")
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def read_text(path: AnyPath) -> bytes:
+    """Bytes of a text file with its comments (``c ...`` lines, ``# ...``) blanked out, positions unchanged."""
+    return without_comments(path, read_bytes(path))
+
+
+def without_comments(path: AnyPath, text: bytes) -> bytes:
+    """Blank out ``c ...`` lines, ``# ...`` and the mark of UTF-8."""
+    if text.startswith(b"\xef\xbb\xbf"):
+        text = b"   " + text[3:]
+    # Most files have no comments; searching for the two characters first is many times faster than the pattern.
+    if b"#" in text or b"c" in text:
+        charge(path, len(text), "its text without comments")
+        text = _COMMENT.sub(lambda match: b" " * len(match[0]), text)
+    return text
+
+
+def without_c_comments(path: AnyPath, text: bytes) -> bytes:
+    """Blank out ``/* ... */``, positions unchanged."""
+    text = _C_COMMENT.sub(lambda match: re.sub(rb"[^\n]", b" ", match[0]), text)
+    if b"/*" in text:
+        line = text.count(b"\n", 0, text.index(b"/*")) + 1
+        raise FormatError(f"{path}: line {line}: found a comment without an end, expected '*/'")
+    return text
+
+
+def whole_number(token: bytes) -> int | None:
+    """A token as an integer of at least 0, None if it is not one; `int` would also accept signs and ``1_0``."""
+    return int(token) if token.isdigit() and len(token) <= 18 else None
+
+
+def shown(token: bytes) -> str:
+    """Format a token for a message: printable, quoted and not too long."""
+    text = ascii(token.decode("utf-8", "backslashreplace"))
+    return text if len(text) <= 42 else text[:39] + "...'"
+
+
+def fail_at(path: AnyPath, text: bytes, token: int, what: str, expected: str) -> NoReturn:
+    """Raise the error for a token (counted from 0 here, from 1 in the message)."""
+    match = next(islice(TOKEN.finditer(text), token, None), None)
+    if match is None:  # the file has changed in the meantime
+        raise FormatError(f"{path}: {what} (token {token + 1}): expected {expected}")
+    line = text.count(b"\n", 0, match.start()) + 1
+    raise FormatError(f"{path}: {what} (line {line}, token {token + 1}): found {shown(match[0])}, expected {expected}")
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class NumberFile:
+    """The numbers of a file, after `skipped` leading words; `at` below always counts numbers from 0."""
+
+    # The text was dropped to save memory; `text` reads it again, after an error.
+
+    path: AnyPath
+    numbers: Floats
+    skipped: int = 0
+    text: Callable[[AnyPath], bytes] = read_text
+
+    def fail(self, at: int, what: str, expected: str) -> NoReturn:
+        if at >= len(self.numbers):
+            n = len(self.numbers) + self.skipped
+            raise FormatError(f"{self.path}: {what}: the file ends after {n} tokens, expected {expected}")
+        fail_at(self.path, self.text(self.path), self.skipped + at, what, expected)
+
+    def integers(self, begin: int, count: int, low: int, high: float, what: str) -> Ints:
+        """Return `count` integers in ``low .. high``; ``{}`` in `what` becomes the position of a bad one."""
+        part = self.numbers[begin : begin + count]
+        bad = first_not_whole(part, low, high)
+        if bad is not None or len(part) < count:
+            j = len(part) if bad is None else bad
+            self.fail(begin + j, what.format(j), whole_range(low, high))
+        return part.astype(np.int64)
+
+
+def first_not_whole(found: Floats, low: float, high: float | Ints | Floats) -> int | None:
+    """Place of the first number that is not an integer in ``low .. high``, None if all are."""
+    # Written so that NaN is found as well.
+    bad = np.flatnonzero(~((found >= low) & (found <= high) & (found == np.floor(found))))
+    return int(bad[0]) if len(bad) else None
+
+
+def whole_range(low: int, high: float) -> str:
+    return f"a whole number of at least {low}" if high >= 2**30 else f"a whole number from {low} to {high:.0f}"
+
+
+def read_numbers(path: AnyPath, words: tuple[str, ...]) -> tuple[str, NumberFile]:
+    """Read a file of numbers that starts with one of some words, in upper or lower case."""
+    text = read_text(path)
+    first = TOKEN.search(text)
+    if first is None:
+        raise FormatError(f"{path}: the file is empty, expected {' or '.join(words)}")
+    word = first[0].decode("ascii", "replace").upper()
+    if word not in words:
+        fail_at(path, text, 0, "first word", " or ".join(words))
+    del first  # it keeps the text alive
+    return word, numbers_of(path, text, "among the numbers", skipped=1)
+
+
+def numbers_of(
+    path: AnyPath,
+    text: bytes,
+    what: str = "among the terms",
+    again: Callable[[AnyPath], bytes] = read_text,
+    hint: str = "",
+    skipped: int = 0,
+) -> NumberFile:
+    """Parse a text that contains nothing but numbers, or one word before them; `again` reads it, after an error."""
+    # The hint is for files of another format, with words in capitals.
+    charge_numbers(path, text)
+    numbers = parse_numbers(TOKEN.sub(b"", text, count=skipped) if skipped else text)
+    if numbers is None:
+        place, word, _ = first_non_number(path, text, skipped)
+        fail_at(path, text, place, what, f"a number{hint if word.isupper() else ''}")
+    return NumberFile(path, numbers, skipped, again)
+
+
+def charge_numbers(path: AnyPath, text: bytes) -> None:
+    """Charge for the numbers of a text: at most one per blank, plus one."""
+    if len(text) > FEW:
+        most = min(len(text) // 2, sum(map(text.count, (b" ", b"\n", b"\t", b"\r")))) + 1
+        charge(path, 8.0 * most + len(text), "its numbers")
+
+
+def parse_numbers(text: bytes) -> Floats | None:
+    """All blank-separated numbers of a text, or None if something in it is not a number."""
+    if TOKEN.search(text) is None:
+        return np.zeros(0)
+    try:
+        with warnings.catch_warnings():
+            # numpy raises on bad text since 2.3; before, it warned and returned what it had understood.
+            warnings.simplefilter("error", DeprecationWarning)
+            return np.fromstring(text, dtype=np.float64, sep=" ")
+    except (ValueError, DeprecationWarning):
+        return None
+
+
+def first_non_number(path: AnyPath, text: bytes, skipped: int = 0) -> tuple[int, bytes, bytes]:
+    """Place of the first token that is not a number, the token, and the one before it."""
+    before = b""
+    for place, match in enumerate(TOKEN.finditer(text)):
+        if place >= skipped and NUMBER.fullmatch(match[0]) is None:
+            return place, match[0], before
+        before = match[0]
+    raise FormatError(f"{path}: cannot read the numbers of this file")
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+class Scanner(Generic[AnyStr]):
+    """Reads a text token by token, by a pattern; `at` is where it goes on, and `last` where the last token began."""
+
+    def __init__(self, path: AnyPath, text: AnyStr, token: re.Pattern[AnyStr], newline: AnyStr) -> None:
+        self.path: AnyPath = path
+        self.text: AnyStr = text
+        self.token: re.Pattern[AnyStr] = token
+        self.newline: AnyStr = newline
+        self.at = self.last = 0
+
+    def line(self, at: int) -> int:
+        return self.text.count(self.newline, 0, at) + 1
+
+    def fail(self, what: str, expected: str, found: str = "") -> NoReturn:
+        """Raise the error for the last token; `found` describes it if it is not a token."""
+        match = self.token.search(self.text, self.last)
+        token = match[0] if match else self.text[:0]
+        found = found or shown(token if isinstance(token, bytes) else token.encode("utf-8", "replace"))
+        raise FormatError(f"{self.path}: {what} (line {self.line(self.last)}): found {found}, expected {expected}")
+
+    def fail_at_end(self, what: str) -> NoReturn:
+        line = self.line(len(self.text))
+        raise FormatError(f"{self.path}: {what}: the file ends in line {line}, expected more")
+
+
+# -- Names of variables and states in formats that cannot represent all of them ---------------------------------------
+
+
+def names_lost(graph: FactorGraph) -> list[str]:
+    if graph.names is None or graph.n_vars == 0:
+        return []
+    what = "variables" if graph.names.states is None else "variables and their states"
+    return [f"the names of {graph.n_vars} {what} are dropped"]
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Which names a format can represent, and whether it needs names for states."""
+
+    # A variable without a name, or with one that is not allowed or not unique, is called ``x`` and its index; likewise,
+    # with ``s``, the states of a variable if one of them has such a name. If state names are optional, they are
+    # omitted.
+
+    pattern: re.Pattern[str]
+    states_required: bool = False
+
+    def fits(self, name: str) -> bool:
+        """Return whether a name can be written; names that are not printable never can."""
+        return name.isprintable() and self.pattern.fullmatch(name) is not None
+
+
+def fitting_names(graph: FactorGraph, allowed: Allowed) -> Names:
+    """Names that a format can represent; a variable without state names has none in `states`."""
+    taken: dict[str, int] = {}  # the first variable with a name that is allowed
+    for i, name in enumerate(graph.names.variables if graph.names else ()):
+        if allowed.fits(name):
+            taken.setdefault(name, i)
+    variables = []
+    for i in range(graph.n_vars):
+        name = graph.names.variables[i] if graph.names else ""
+        if taken.get(name) != i:
+            name = f"x{i}"
+            while name in taken:
+                name += "_"
+            taken[name] = i
+        variables.append(name)
+    return Names(tuple(variables), tuple(_states(graph, i, allowed) for i in range(graph.n_vars)))
+
+
+def names_replaced(graph: FactorGraph, allowed: Allowed) -> list[str]:
+    if graph.names is None:
+        return []
+    fitting = fitting_names(graph, allowed)
+    lost = []
+    n = sum(a != b for a, b in zip(graph.names.variables, fitting.variables, strict=True))
+    if n:
+        lost.append(f"the names of {n} variables are replaced")
+    states = zip(graph.names.states or (), fitting.states or (), strict=False)
+    n = sum(a != (b or tuple(map(str, range(len(a))))) for a, b in states)
+    if n:
+        lost.append(f"the names of the states of {n} variables are replaced")
+    return lost
+
+
+def _states(graph: FactorGraph, i: int, allowed: Allowed) -> tuple[str, ...]:
+    """Names of the states of a variable, empty if it has none."""
+    known = graph.names.states[i] if graph.names and graph.names.states else ()
+    if known and len(set(known)) == len(known) and all(map(allowed.fits, known)):
+        return known
+    if not allowed.states_required:
+        return ()
+    return tuple(f"s{k}" for k in range(int(graph.card[i])))

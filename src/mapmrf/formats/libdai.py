@@ -13,11 +13,20 @@ from pathlib import Path
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges
-from mapmrf.formats import scales
-from mapmrf.formats.files import write_text
+from mapmrf.formats.files import NumberFile, first_not_whole, numbers_of, read_text, whole_range, write_text
 from mapmrf.formats.lists import keeps_list, tables_of_keys
-from mapmrf.formats.tables import MOST_COUNT, Factors, build, check_states, table_offsets, table_sizes
-from mapmrf.formats.tokens import NumberFile, first_not_whole, numbers_of, read_text, whole_range
+from mapmrf.formats.tables import (
+    MOST_COUNT,
+    Factors,
+    build,
+    check_states,
+    expected,
+    first_bad,
+    from_log,
+    table_offsets,
+    table_sizes,
+    to_log,
+)
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".fg",)
@@ -37,10 +46,10 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     card, scope, names = _variables(file, layout)
     places = ranges(layout.entry_at, 2 * layout.count).reshape(-1, 2)
     numbers = file.numbers[places[:, 1]]
-    bad = scales.first_bad(numbers, values)
+    bad = first_bad(numbers, values)
     if bad is not None:
-        file.fail(int(places[bad, 1]), f"value in factor {_owner(layout, bad)}", scales.expected(values))
-    scales.to_log(numbers, values)
+        file.fail(int(places[bad, 1]), f"value in factor {_owner(layout, bad)}", expected(values))
+    to_log(numbers, values)
     return build(path, card, _factors(file, layout, scope, (places[:, 0], numbers)), names)
 
 
@@ -142,7 +151,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a factor graph of libDAI with 17 digits; an isolated variable gets a neutral factor."""
     values = values or "potential"
     absent = 0.0 if values == "potential" else np.inf
-    write_text(path, _text(graph, scales.from_log(path, graph, values, alone=True), absent))
+    write_text(path, _text(graph, from_log(path, graph, values, alone=True), absent))
 
 
 def _text(graph: FactorGraph, factors: Factors, absent: float) -> Iterator[str]:

@@ -21,9 +21,8 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.constraints.flat import LINEAR, Constraints
 from mapmrf.errors import FormatError
-from mapmrf.formats.files import charge
+from mapmrf.formats.files import NumberFile, charge, first_not_whole
 from mapmrf.formats.tables import COPIES, Factors, build, last_fastest, table_offsets, table_sizes
-from mapmrf.formats.tokens import NumberFile, first_not_whole
 from mapmrf.model.builders import blocks
 from mapmrf.model.graph import FactorGraph, Names
 

@@ -14,9 +14,8 @@ import numpy as np
 from mapmrf.arrays import offsets
 from mapmrf.errors import FormatError
 from mapmrf.formats import quadratic
-from mapmrf.formats.files import read_bytes
+from mapmrf.formats.files import numbers_of, read_bytes, read_text
 from mapmrf.formats.tables import Factors, build
-from mapmrf.formats.tokens import numbers_of, read_text
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".mc", ".rudy")

@@ -12,9 +12,19 @@ import numpy as np
 from mapmrf.arrays import Bools, Ints, offsets, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import opengm_functions as functions
-from mapmrf.formats import scales
 from mapmrf.formats.files import charge, read_bytes, write_bytes
-from mapmrf.formats.tables import Factors, build, charge_tables, check_states, factors_to_write, last_fastest
+from mapmrf.formats.tables import (
+    Factors,
+    build,
+    charge_tables,
+    check_allowed,
+    check_states,
+    expected,
+    factors_to_write,
+    first_bad,
+    last_fastest,
+    to_log,
+)
 from mapmrf.model.builders import blocks
 from mapmrf.model.graph import FactorGraph
 
@@ -163,16 +173,16 @@ def _functions(group: _Group, types: Ints, values: str, linear: bool) -> Factors
         where = f"function-id-{kind}"
         indices = group.array(f"{where}/indices")
         numbers = group.array(f"{where}/values", kinds="uif")
-        bad = scales.first_bad(numbers, values if reader.gives_energies else "cost")
+        bad = first_bad(numbers, values if reader.gives_energies else "cost")
         if bad is not None:
-            group.fail(f"{where}/values", bad, numbers, scales.expected(values))
+            group.fail(f"{where}/values", bad, numbers, expected(values))
         source = functions.Source(str(group.path), where, indices, numbers, count, linear)
         parts.append(reader.read(source))
     charge_tables(group.path, np.concatenate([np.zeros(0), *(np.diff(part.table_ptr) for part in parts)]))
     tables = Factors.join(parts)
-    if scales.first_bad(tables.theta_t, values) is not None:
-        raise FormatError(f"{group.path}: found a function with impossible values, expected {scales.expected(values)}")
-    scales.to_log(tables.theta_t, values)
+    if first_bad(tables.theta_t, values) is not None:
+        raise FormatError(f"{group.path}: found a function with impossible values, expected {expected(values)}")
+    to_log(tables.theta_t, values)
     return tables
 
 
@@ -228,7 +238,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     sign = 1.0 if values == "log" else -1.0
     numbers = graph.constant, graph.theta_v, graph.theta_t
     factors = _in_order(graph.card, factors_to_write(graph, numbers, 0.0, alone=False))
-    scales.check_allowed(path, factors.theta_t)
+    check_allowed(path, factors.theta_t)
     arity, n_functions = np.diff(factors.scope_ptr), len(factors.table_ptr) - 1
     records = offsets(arity + 3)  # the function, its type, the order and the variables
     written = np.zeros(int(records[-1]), dtype=np.uint64)

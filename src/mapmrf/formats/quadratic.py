@@ -12,10 +12,8 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
-from mapmrf.formats.files import charge, write_text
-from mapmrf.formats.scales import check_values
-from mapmrf.formats.tables import Factors, build
-from mapmrf.formats.tokens import NumberFile, first_not_whole, names_lost, parse_numbers, shown
+from mapmrf.formats.files import NumberFile, charge, first_not_whole, names_lost, parse_numbers, shown, write_text
+from mapmrf.formats.tables import Factors, build, check_values
 from mapmrf.model.graph import FactorGraph
 
 MOST_VARIABLES = 2**27

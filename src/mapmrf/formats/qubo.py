@@ -11,8 +11,7 @@ from pathlib import Path
 
 from mapmrf.errors import FormatError
 from mapmrf.formats import quadratic
-from mapmrf.formats.files import read_bytes
-from mapmrf.formats.tokens import numbers_of, read_text, shown, whole_number
+from mapmrf.formats.files import numbers_of, read_bytes, read_text, shown, whole_number
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".qubo",)

@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Ints
 from mapmrf.errors import FormatError, GraphError, OptionError
-from mapmrf.formats.files import AnyPath, compression, read_bytes, write_bytes
-from mapmrf.formats.tokens import shown, whole_number
-from mapmrf.model.checks import as_ints
+from mapmrf.formats.files import AnyPath, compression, read_bytes, shown, whole_number, write_bytes
+from mapmrf.model.builders import as_ints
 from mapmrf.model.graph import FactorGraph
 
 _BEGIN = b"-BEGIN-"

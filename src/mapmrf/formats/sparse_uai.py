@@ -19,12 +19,11 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.constraints.flat import LINEAR, Constraints
 from mapmrf.errors import FormatError
-from mapmrf.formats import scales, uai
+from mapmrf.formats import uai
 from mapmrf.formats.bayes import warn_about_rows
-from mapmrf.formats.files import write_text
+from mapmrf.formats.files import NumberFile, read_numbers, whole_range, write_text
 from mapmrf.formats.lists import Lists, listed, read_lists, tuple_text, value_places
-from mapmrf.formats.tables import MOST_COUNT, Factors, build
-from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
+from mapmrf.formats.tables import MOST_COUNT, Factors, build, expected, first_bad, from_log, one_from_log, to_log
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".suai",)
@@ -44,15 +43,15 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     card, n_factors = uai.read_card(file)
     _, scope_ptr, scope, at = uai.read_scopes(file, 2 + len(card), n_factors, len(card))
     lists = _lists(file, at, scope_ptr, card[scope])
-    bad = scales.first_bad(lists.default, values)
+    bad = first_bad(lists.default, values)
     if bad is not None:
-        file.fail(int(lists.start[bad]) - 2, f"default of factor {bad}", scales.expected(values))
+        file.fail(int(lists.start[bad]) - 2, f"default of factor {bad}", expected(values))
     places, owner = value_places(lists)
-    bad = scales.first_bad(file.numbers[places], values)
+    bad = first_bad(file.numbers[places], values)
     if bad is not None:
-        file.fail(int(places[bad]), f"tuple of factor {owner[bad]}", scales.expected(values))
+        file.fail(int(places[bad]), f"tuple of factor {owner[bad]}", expected(values))
     table_ptr, theta_t, kept = read_lists(file, lists)
-    scales.to_log(theta_t, values)
+    to_log(theta_t, values)
     factors = Factors(scope_ptr, scope, np.arange(len(lists.count)), table_ptr, theta_t, lists=kept)
     if word == "SPARSEBAYES" and not kept:
         warn_about_rows(path, card, factors)
@@ -87,7 +86,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     # Constraints that are factors with few tuples, as `read` makes them, are written as such; others raise FormatError.
     values = values or "potential"
     graph, lists = _written_lists(path, graph)
-    factors = scales.from_log(path, graph, values)
+    factors = from_log(path, graph, values)
     texts = [_list_text(path, each, values) for each in lists]
     write_text(path, itertools.chain(_text(graph, factors, lists), texts))
 
@@ -113,7 +112,7 @@ def _written_lists(path: Path, graph: FactorGraph) -> tuple[FactorGraph, list[Wr
 
 
 def _list_text(path: Path, each: WrittenList, values: str) -> str:
-    default, number = (f"{scales.one_from_log(path, theta, values):.17g}" for theta in (each.default, each.theta))
+    default, number = (f"{one_from_log(path, theta, values):.17g}" for theta in (each.default, each.theta))
     tuples = "".join(f" {' '.join(map(str, states))} {number}\n" for states in each.tuples)
     return f"\n{default} {len(each.tuples)}\n{tuples}"
 

@@ -15,22 +15,25 @@ from pathlib import Path
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
-from mapmrf.formats import scales
-from mapmrf.formats.files import plain_name, write_text
+from mapmrf.formats.files import NumberFile, first_not_whole, plain_name, read_numbers, whole_range, write_text
 from mapmrf.formats.tables import (
     COPIES,
     FEW_ENTRIES,
     MOST_COUNT,
     MOST_STATES,
+    WRITTEN_FORBIDDEN,
     Factors,
     build,
     charge_tables,
     check_states,
+    expected,
+    first_bad,
     first_equal,
+    from_log,
     naming,
     table_sizes,
+    to_log,
 )
-from mapmrf.formats.tokens import NumberFile, first_not_whole, read_numbers, whole_range
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".uai", ".LG", ".uai.LG")
@@ -39,7 +42,7 @@ _WORDS = ("MARKOV", "BAYES")
 _POTTS = -1
 _CHUNK = 1 << 16
 # 17 digits would spoil the round number for a forbidden configuration.
-_LONG, _SHORT = f"{scales.WRITTEN_FORBIDDEN:.17g}", f"{scales.WRITTEN_FORBIDDEN:g}"
+_LONG, _SHORT = f"{WRITTEN_FORBIDDEN:.17g}", f"{WRITTEN_FORBIDDEN:g}"
 
 
 def sniff(data: bytes, words: tuple[str, ...] = _WORDS) -> bool:
@@ -62,12 +65,12 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
             a = int(np.flatnonzero(layout.potts)[0])
             file.fail(int(layout.start[a]) - 1, layout.name(a), f"{layout.size[a]} (-1, a Potts factor, needs logs)")
         entries = file.numbers[layout.first_size :]
-        bad = scales.first_bad(entries, values)
+        bad = first_bad(entries, values)
         if bad is not None:
             at = layout.first_size + bad
             a = int(np.searchsorted(layout.start, at, side="right")) - 1
-            file.fail(at, f"{layout.name(a)}, entry {at - layout.start[a]}", scales.expected(values))
-        scales.to_log(entries, values)
+            file.fail(at, f"{layout.name(a)}, entry {at - layout.start[a]}", expected(values))
+        to_log(entries, values)
         factors = _distinct_tables(path, file.numbers, layout)
         del file, entries  # the numbers of the file are not needed any more
         if word == "BAYES":
@@ -275,7 +278,7 @@ def _with_potts(path: Path, factors: Factors, theta: Floats, layout: _Layout) ->
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a UAI model (MARKOV) with 17 digits; potentials out of range are scaled into `constant`."""
-    write_text(path, model_text(graph, scales.from_log(path, graph, values or _usual_values(path))))
+    write_text(path, model_text(graph, from_log(path, graph, values or _usual_values(path))))
 
 
 def model_text(graph: FactorGraph, factors: Factors) -> Iterator[str]:

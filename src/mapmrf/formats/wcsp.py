@@ -17,13 +17,36 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.constraints import Constraint
 from mapmrf.errors import FormatError
-from mapmrf.formats import tokens
-from mapmrf.formats.files import read_bytes, write_text
+from mapmrf.formats.files import (
+    NUMBER,
+    TOKEN,
+    NumberFile,
+    charge_numbers,
+    fail_at,
+    first_non_number,
+    first_not_whole,
+    names_lost,
+    parse_numbers,
+    read_bytes,
+    shown,
+    write_text,
+)
 from mapmrf.formats.global_functions import KEYWORDS, GlobalFunction, WrittenFunction, function_of_words, written
 from mapmrf.formats.lists import Lists, listed, read_lists, tuple_text, value_places
-from mapmrf.formats.scales import MOST_DECIMALS, check_values, choose_decimals, rounding, scaled, unscaled
-from mapmrf.formats.tables import MOST_COUNT, Factors, build, check_states, factors_to_write, naming
-from mapmrf.formats.tokens import NumberFile, first_not_whole, names_lost, parse_numbers, shown
+from mapmrf.formats.tables import (
+    MOST_COUNT,
+    MOST_DECIMALS,
+    Factors,
+    build,
+    check_states,
+    check_values,
+    choose_decimals,
+    factors_to_write,
+    naming,
+    rounding,
+    scaled,
+    unscaled,
+)
 from mapmrf.model.graph import FactorGraph
 
 SUFFIXES = (".wcsp",)
@@ -80,19 +103,19 @@ def _undo_scale(path: Path, factors: Factors, forbidden: Bools, name: str) -> Fa
 def _numbers(path: Path) -> tuple[str, NumberFile, dict[int, tuple[GlobalFunction, bytes]]]:
     """Split the file into the name of the problem, the numbers after it, and the functions with keywords."""
     text = read_bytes(path)
-    first = tokens.TOKEN.search(text)
+    first = TOKEN.search(text)
     if first is None:
         raise FormatError(f"{path}: the file is empty, expected the name of a problem")
-    tokens.charge_numbers(path, text)
+    charge_numbers(path, text)
     numbers, functions = parse_numbers(text[first.end() :]), dict[int, tuple[GlobalFunction, bytes]]()
     if numbers is None:
         words, functions = _split(path, text)
         numbers = parse_numbers(b" ".join(words[1:])) if words else None
     if numbers is None:
-        place, _, before = tokens.first_non_number(path, text, 1)
+        place, _, before = first_non_number(path, text, 1)
         if before == b"-1":  # after the default -1, it is a function without a table
-            tokens.fail_at(path, text, place, "cost function without a table", "tuples with their costs")
-        tokens.fail_at(path, text, place, "among the numbers", "a number")
+            fail_at(path, text, place, "cost function without a table", "tuples with their costs")
+        fail_at(path, text, place, "among the numbers", "a number")
     # The format has no comments, so that the text is the file.
     return first[0].decode("utf-8", "replace"), NumberFile(path, numbers, 1, read_bytes), functions
 
@@ -230,12 +253,12 @@ def _split(path: Path, text: bytes) -> tuple[list[bytes], dict[int, tuple[Global
         for number in range(n_functions):
             arity = abs(int(words[at]))
             default = at + 1 + arity
-            if words[default] == b"-1" and tokens.NUMBER.fullmatch(words[default + 1]) is None:
+            if words[default] == b"-1" and NUMBER.fullmatch(words[default + 1]) is None:
                 scope = [int(word) for word in words[at + 1 : default]]
                 keyword = words[default + 1].decode("utf-8", "replace")
                 if keyword not in KEYWORDS:
                     expected = f"tuples with their costs, or one of {', '.join(KEYWORDS)}"
-                    tokens.fail_at(path, text, default + 1, "cost function without a table", expected)
+                    fail_at(path, text, default + 1, "cost function without a table", expected)
                 try:
                     function, end = function_of_words(keyword, scope, words, default + 2)
                 except IndexError:

@@ -10,10 +10,9 @@ from pathlib import Path
 from xml.parsers import expat
 
 from mapmrf.errors import FormatError
-from mapmrf.formats import scales
 from mapmrf.formats.bayes import ConditionalTable, network_graph, table_size, write_network
-from mapmrf.formats.files import read_bytes
-from mapmrf.formats.tokens import Allowed, fitting_names, names_replaced, parse_numbers, shown
+from mapmrf.formats.files import Allowed, fitting_names, names_replaced, parse_numbers, read_bytes, shown
+from mapmrf.formats.tables import check_values, first_bad
 from mapmrf.model.graph import FactorGraph, Names
 
 SUFFIXES = (".xml", ".bifxml", ".xmlbif")
@@ -46,7 +45,7 @@ def sniff(data: bytes) -> bool:
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a Bayesian network; probabilities of 0 are forbidden."""
     # Properties are skipped. Rows that do not sum to 1 are kept as they are, and logged.
-    scales.check_values(path, values, ("potential",), "probabilities")
+    check_values(path, values, ("potential",), "probabilities")
     network = _network(path)
     states: dict[str, tuple[str, ...]] = {}
     for element in _all(network, "VARIABLE"):
@@ -149,7 +148,7 @@ def _table(path: Path, element: ET.Element, places: dict[str, int], card: list[i
     if numbers is None or len(numbers) != size:
         found = "something else" if numbers is None else str(len(numbers))
         raise FormatError(f"{path}: {what}: found {found} in its table, expected {size} numbers")
-    bad = scales.first_bad(numbers, "potential")
+    bad = first_bad(numbers, "potential")
     if bad is not None:
         raise FormatError(f"{path}: {what}, entry {bad}: found {numbers[bad]}, expected a finite number of at least 0")
     return ConditionalTable(variables[-1], tuple(variables[:-1]), numbers.reshape(shape))

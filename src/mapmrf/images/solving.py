@@ -29,7 +29,7 @@ from mapmrf.images.neighbours import (
     numbers,
 )
 from mapmrf.images.unaries import kmeans, unary_from_differences, unary_from_seeds, unary_from_stereo, without_data
-from mapmrf.model.checks import as_ints
+from mapmrf.model.builders import as_ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
 from mapmrf.run.result import Result

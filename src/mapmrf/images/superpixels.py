@@ -26,7 +26,7 @@ from mapmrf.images.neighbours import (
     pairs_at,
     split_pairs,
 )
-from mapmrf.model.checks import as_ints
+from mapmrf.model.builders import as_ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.result import Result
 

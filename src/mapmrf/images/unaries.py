@@ -22,7 +22,7 @@ from mapmrf.images.neighbours import (
     finite_inside,
     numbers,
 )
-from mapmrf.model.checks import as_ints
+from mapmrf.model.builders import as_ints
 
 CHUNK = 1 << 16  # samples processed together, to bound the memory
 

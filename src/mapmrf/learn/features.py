@@ -13,8 +13,7 @@ from scipy import sparse
 
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.model.builders import checked_edges
-from mapmrf.model.checks import as_array
+from mapmrf.model.builders import as_array, checked_edges
 from mapmrf.model.graph import FactorGraph
 
 

@@ -23,9 +23,8 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dense, integral
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
-from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import NonNegativeInt, PositiveFloat, PositiveInt, Range, is_closed
+from mapmrf.run.incumbent import Incumbent, is_closed
+from mapmrf.run.method import Answer, Method, NonNegativeInt, PositiveFloat, PositiveInt, Progress, Range, Start
 from mapmrf.run.result import Status
 
 STORED = 1 << 25  # maximum total size of the multipliers of open nodes; further nodes start from those of the root

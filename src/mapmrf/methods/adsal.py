@@ -15,8 +15,7 @@ from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.clock import REPAIR_SECONDS
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import NonNegativeFloat, PositiveInt, Range
+from mapmrf.run.method import Answer, Method, NonNegativeFloat, PositiveInt, Progress, Range, Start
 from mapmrf.run.repair import find_feasible
 from mapmrf.run.result import Status
 

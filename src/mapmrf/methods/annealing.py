@@ -13,8 +13,7 @@ from mapmrf.engines.moves.flip_state import local_scale
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import PositiveFloat, PositiveInt
+from mapmrf.run.method import Answer, Method, PositiveFloat, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 

@@ -11,8 +11,7 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.moves.blocks import PER_VARIABLE, BlockMoves
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import NonNegativeFloat, PositiveInt
+from mapmrf.run.method import Answer, Method, NonNegativeFloat, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 REGION = 50_000  # maximum number of variables from which a block is chosen: planning it takes some tenths of a second

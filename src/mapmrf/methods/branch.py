@@ -29,8 +29,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.run.options import NonNegativeInt, PositiveFloat, PositiveInt
+from mapmrf.run.method import Answer, NonNegativeInt, PhasedRun, Phases, PositiveFloat, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 STEP_LOOK_UPS = 3_000_000  # table look-ups of the search per step: some 30 ms

@@ -41,14 +41,23 @@ from mapmrf.engines.program.solvers import (
 )
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.methods.lslp import LSLP
-from mapmrf.model.granularity import Granularity
-from mapmrf.model.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph, Granularity
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start, follow
-from mapmrf.run.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from mapmrf.run.method import (
+    Answer,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PhasedRun,
+    Phases,
+    PositiveFloat,
+    PositiveInt,
+    Progress,
+    Start,
+    follow,
+)
 from mapmrf.run.result import Status
 
 log = logging.getLogger("mapmrf")

@@ -10,8 +10,7 @@ from mapmrf.engines.decomposition.subgradient import DescentOptions, Subgradient
 from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.errors import OptionError
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import NonNegativeFloat, PositiveFloat, PositiveInt
+from mapmrf.run.method import Answer, Method, NonNegativeFloat, PositiveFloat, PositiveInt, Progress, Start
 
 RULES = {"level": kernels.LEVEL, "polyak": kernels.POLYAK, "diminishing": kernels.DIMINISHING}
 WAYS = {"majority": kernels.MAJORITY, "average": kernels.AVERAGE, "subproblems": kernels.SUBPROBLEM}

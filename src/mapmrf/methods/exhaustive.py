@@ -18,8 +18,7 @@ from mapmrf.constraints.flat import OUTPUT, PARITY, WITHIN
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import PositiveInt
+from mapmrf.run.method import Answer, Method, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 BLOCK = 2**14  # maximum number of labellings evaluated at once

@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 from mapmrf.engines.flow.fusion_move import LabelMoves, why_no_fusion
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import PositiveInt
+from mapmrf.run.method import Answer, Method, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from mapmrf.engines.moves.chains import FlipSearch
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import PositiveInt
+from mapmrf.run.method import Answer, Method, PositiveInt, Progress, Start
 
 
 @dataclass(frozen=True)

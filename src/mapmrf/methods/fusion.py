@@ -16,8 +16,7 @@ from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import NonNegativeFloat, NonNegativeInt, PositiveInt
+from mapmrf.run.method import Answer, Method, NonNegativeFloat, NonNegativeInt, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 CALM = 2  # block passes without a change after which a labelling counts as a local optimum

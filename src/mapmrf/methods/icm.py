@@ -11,8 +11,7 @@ from mapmrf.arrays import segment_argmax
 from mapmrf.engines.moves.constrained_search import ConstrainedAscent
 from mapmrf.engines.moves.local_search import Ascent
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import PositiveInt
+from mapmrf.run.method import Answer, Method, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 

@@ -13,8 +13,17 @@ from mapmrf.engines.admm.box import BOX, BoxArrays, BoxProgram, BoxRecord, itera
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range
+from mapmrf.run.method import (
+    Answer,
+    Method,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Progress,
+    Range,
+    Start,
+)
 from mapmrf.run.result import Status
 
 

@@ -17,8 +17,7 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import Sizes, shown_bytes
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import PositiveInt
+from mapmrf.run.method import Answer, Method, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 log = logging.getLogger("mapmrf")

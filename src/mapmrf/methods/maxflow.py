@@ -10,8 +10,7 @@ from typing import ClassVar
 from mapmrf.engines.flow.cut_model import CutModel, why_no_cut
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import PositiveInt
+from mapmrf.run.method import Answer, Method, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 

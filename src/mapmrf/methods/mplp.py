@@ -9,8 +9,7 @@ from typing import ClassVar
 from mapmrf.engines.messages.mplp import Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import NonNegativeFloat, PositiveInt
+from mapmrf.run.method import Answer, Method, NonNegativeFloat, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 

@@ -14,8 +14,18 @@ from mapmrf.engines.messages.clusters import Clusters, Cycle
 from mapmrf.engines.messages.mplp import ROUND_OFF, Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.run.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range
+from mapmrf.run.method import (
+    Answer,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PhasedRun,
+    Phases,
+    PositiveFloat,
+    PositiveInt,
+    Progress,
+    Range,
+    Start,
+)
 from mapmrf.run.result import Status
 
 

@@ -9,8 +9,7 @@ from mapmrf.engines.decomposition import subgradient as kernels
 from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent
 from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import NonNegativeFloat, PositiveFloat, PositiveInt
+from mapmrf.run.method import Answer, Method, NonNegativeFloat, PositiveFloat, PositiveInt, Progress, Start
 
 RULES = {"sqrt": kernels.SQRT, "level": kernels.LEVEL}
 

@@ -13,8 +13,7 @@ from mapmrf.engines.moves.kicks import BlockKicks, SearchKicks
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import NonNegativeFloat, PositiveInt
+from mapmrf.run.method import Answer, Method, NonNegativeFloat, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 

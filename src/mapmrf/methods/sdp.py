@@ -16,8 +16,7 @@ from mapmrf.engines.spins.tree import PlainBound, SpinTree
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.run.options import NonNegativeInt, PositiveInt
+from mapmrf.run.method import Answer, NonNegativeInt, PhasedRun, Phases, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 MOST_SPINS = 5000  # maximum number of variables for which a bound is certified: its matrix has 200 MB then

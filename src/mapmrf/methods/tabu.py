@@ -14,8 +14,7 @@ from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.engines.spins.search import CoupledSpins, SpinSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.run.options import PositiveInt
+from mapmrf.run.method import Answer, PhasedRun, Phases, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 

@@ -15,8 +15,7 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.program.toulbar2_process import Toulbar2Message, Toulbar2Process, WholeCosts, packed
 from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import NonNegativeInt, PositiveInt
+from mapmrf.run.method import Answer, Method, NonNegativeInt, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 log = logging.getLogger("mapmrf")

@@ -13,7 +13,7 @@ from mapmrf.engines.messages.message_passing import MessagePassing
 from mapmrf.kernels.heaps_and_forests import grow_forest
 from mapmrf.model.problem import Problem
 from mapmrf.run.clock import check_awaited
-from mapmrf.run.options import PositiveInt
+from mapmrf.run.method import PositiveInt
 
 
 @dataclass(frozen=True)

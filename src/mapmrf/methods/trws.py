@@ -11,8 +11,19 @@ from mapmrf.engines.messages.sweeps import AT_REST, INFEASIBLE, PassFigures, Pas
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
-from mapmrf.run.method import MOST_NUMBERS, Answer, Array, DualState, Method, Progress, Snapshot, Start, put_back
-from mapmrf.run.options import NonNegativeFloat, PositiveInt
+from mapmrf.run.method import (
+    MOST_NUMBERS,
+    Answer,
+    Array,
+    DualState,
+    Method,
+    NonNegativeFloat,
+    PositiveInt,
+    Progress,
+    Snapshot,
+    Start,
+    put_back,
+)
 from mapmrf.run.result import Status
 
 

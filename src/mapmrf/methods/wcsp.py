@@ -20,8 +20,7 @@ from mapmrf.engines.soft_consistency.search import SoftSearch
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.run.options import NonNegativeInt, PositiveInt
+from mapmrf.run.method import Answer, NonNegativeInt, PhasedRun, Phases, PositiveInt, Progress, Start
 from mapmrf.run.result import Status
 
 MOST_ENTRIES = 2.0**22

@@ -19,8 +19,7 @@ from mapmrf.errors import FormatError, OptionError, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
 from mapmrf.questions.ranked import LawlerSearch, SolveCalls, collected_messages, memory_of, rank_by_elimination
 from mapmrf.run import interrupts
-from mapmrf.run.method import Method
-from mapmrf.run.options import check_number
+from mapmrf.run.method import Method, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result, Status, relative_gap
 from mapmrf.run.solve import as_graph, check_limits, usable_cores

@@ -15,8 +15,7 @@ from mapmrf.engines.elimination.numpy_elimination import MEMORY, sum_out
 from mapmrf.errors import OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import Names, locate_variable
-from mapmrf.run.method import Method
-from mapmrf.run.options import check_number
+from mapmrf.run.method import Method, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
 from mapmrf.run.solve import as_graph, check_limits, solve

@@ -20,13 +20,12 @@ from mapmrf.engines.elimination.elimination import Functions
 from mapmrf.engines.moves.local_search import ForcedStates
 from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.methods.trws import TRWS
-from mapmrf.model.checks import check_labels
+from mapmrf.model.builders import check_labels
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import Names, locate_variable
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts, pace
-from mapmrf.run.method import Method, follow
-from mapmrf.run.options import check_number
+from mapmrf.run.method import Method, check_number, follow
 from mapmrf.run.registry import DEFAULT_METHOD
 from mapmrf.run.result import Result, Status
 from mapmrf.run.solve import as_graph, check_limits, solve

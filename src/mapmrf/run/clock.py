@@ -13,7 +13,7 @@ from functools import cache
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mapmrf.compilation.stopping import CompileClock, CompileWatch, stoppable
+from mapmrf.compilation import CompileClock, CompileWatch, stoppable
 from mapmrf.model.memory import MemoryWatch
 from mapmrf.run import interrupts
 

@@ -15,10 +15,9 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, compact, frozen, ranges
-from mapmrf.compilation.stopping import CompilingStopped
+from mapmrf.compilation import CompilingStopped
 from mapmrf.model.graph import VALUE_CHUNK, FactorGraph
 from mapmrf.model.names import Names
-from mapmrf.run.options import relative_gap
 
 if TYPE_CHECKING:
     from mapmrf.kernels.evaluation import Tables
@@ -208,6 +207,32 @@ class CheckedIncumbent(Incumbent):
     def _compare(self) -> None:
         self.bounds.compare(self.value, lambda: self.scale.allowance)
         self.bound = max(self.bounds.least, self.value)  # what is missing is round-off
+
+
+# -- The relative gap between a bound and a value, and when it is small enough ----------------------------------------
+
+
+GAP_TOLERANCE = 1e-6  # default relative gap at which a run may end
+
+
+def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float | None:
+    """(bound - value) / max(unit, |value|), never negative; None without a bound, inf while no finite value is known.
+
+    `unit` is `FactorGraph.unit`: 1, or less in a model whose potentials are all small.
+    """
+    if bound is None:
+        return None
+    if bound == value:
+        return 0.0
+    if not math.isfinite(value):
+        return math.inf
+    return max(0.0, (bound - value) / max(unit, abs(value)))
+
+
+def is_closed(value: float, bound: float, unit: float, tolerance: float) -> bool:
+    """Return whether a labelling is feasible and the relative gap between its value and a bound within a tolerance."""
+    gap = relative_gap(value, bound, unit)
+    return gap is not None and gap <= tolerance and value > -math.inf
 
 
 # -- Violations of a labelling of log potential -inf ------------------------------------------------------------------

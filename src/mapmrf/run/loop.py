@@ -10,22 +10,21 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints, frozen, segment_max
-from mapmrf.compilation.stopping import CompilingStopped
-from mapmrf.errors import OutOfMemory, UnsupportedModel
+from mapmrf.compilation import CompilingStopped
+from mapmrf.errors import OptionError, OutOfMemory, UnsupportedModel
 from mapmrf.model.graph import EXACT, ROUND_OFF, FactorGraph
 from mapmrf.model.memory import NO_LIMIT, MemoryBudget, is_lack_of_memory, shown_bytes
 from mapmrf.model.polytope import classify, classify_vertex, relaxed_value, vertex
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
 from mapmrf.run.clock import ANSWERING, REPAIR_SECONDS, REPORTING, STEPPING, CallAbandoned, Clock
-from mapmrf.run.incumbent import CheckedIncumbent, Scale
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import GapTolerance
+from mapmrf.run.incumbent import GAP_TOLERANCE, CheckedIncumbent, Incumbent, Scale
+from mapmrf.run.method import Answer, Method, Progress, Start, check_number
 from mapmrf.run.result import Result, Status, TracePoint
 
 if TYPE_CHECKING:
@@ -39,6 +38,38 @@ _CUT_SHORT = (Status.TIME_LIMIT, Status.MEMORY_LIMIT, Status.INTERRUPTED)
 _UNPROVEN = (Status.CONVERGED, Status.ITERATION_LIMIT)
 
 Callback = Callable[[TracePoint, Ints], bool | None]
+
+
+class GapTolerance(NamedTuple):
+    """When a gap is small enough to end a run."""
+
+    # relative, absolute: the relative gap, and the difference of bound and value, either of which is small enough
+    relative: float
+    absolute: float
+    patient: bool  # whether a run that gets there continues for a while in order to close the gap exactly
+
+    @classmethod
+    def of(cls, relative: float | None, absolute: float) -> GapTolerance:
+        for name, found in (("gap_tolerance", relative), ("abs_gap_tolerance", absolute)):
+            if found is not None:
+                check_number(name, found)
+            if found is not None and math.isnan(found):
+                raise OptionError(f"{name} is nan, expected a number")
+        if relative is None:
+            return cls(GAP_TOLERANCE, absolute, patient=absolute == 0)
+        return cls(relative, absolute, patient=False)
+
+    @property
+    def of_proofs(self) -> float:
+        """The relative gap that methods regard as closed: a wider tolerance ends runs, but proves nothing."""
+        return min(self.relative, GAP_TOLERANCE)
+
+    def met_by(self, incumbent: Incumbent) -> bool:
+        return incumbent.closed(self.relative, self.absolute)
+
+    def more_iterations(self, done: int) -> int:
+        """Iterations in which a run within the default tolerance may still close the gap exactly."""
+        return 10 + done // 4 if self.patient else 0
 
 
 class Loop:

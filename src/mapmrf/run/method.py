@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+import types
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from functools import lru_cache
+from numbers import Integral, Real
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.errors import FormatError
+from mapmrf.errors import FormatError, OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import footprint_of
 from mapmrf.model.polytope import FactorMarginals
 from mapmrf.model.problem import Problem
-from mapmrf.run.options import GAP_TOLERANCE, PositiveInt, check_options
+from mapmrf.run.incumbent import GAP_TOLERANCE
 from mapmrf.run.registry import revive, source_of
 from mapmrf.run.result import Status, TracePoint
 
@@ -345,6 +361,94 @@ class Phases(Method):
     def close(self, problem: Problem, state: PhasedRun) -> None:
         """End the current phase and release the run's resources."""
         state.close()
+
+
+# -- Options: their types say what is legal, and errors what was found and what was expected --------------------------
+
+
+_WANTED: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "None",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The legal values of a number, as a part of its type: from `low`, or `above` it, to `high`."""
+
+    low: float
+    high: float = math.inf
+    above: bool = False
+
+    def __contains__(self, value: float) -> bool:  # nan is in no range
+        return self.low <= value <= self.high and not (self.above and value == self.low)
+
+    def __str__(self) -> str:
+        if self.high < math.inf:
+            return f"a number from {self.low} to {self.high}"
+        return f"a number above {self.low}" if self.above else f"at least {self.low}"
+
+
+PositiveInt = Annotated[int, Range(1)]
+NonNegativeInt = Annotated[int, Range(0)]
+PositiveFloat = Annotated[float, Range(0, above=True)]
+NonNegativeFloat = Annotated[float, Range(0)]
+
+
+def check_options(method: Any) -> None:
+    """Raise OptionError for the first option whose value its annotation does not allow."""
+    for name, kinds in kinds_of(cast(Hashable, type(method))).items():
+        value = getattr(method, name)
+        expected = [_expected(value, *kind) for kind in kinds]
+        if all(expected):
+            raise OptionError(f"{method.name}: {name} is {value!r}, expected {' or '.join(expected)}")
+
+
+def check_number(name: str, value: object, kind: type = float) -> None:
+    if not _is_a(value, kind):
+        raise OptionError(f"{name} is {value!r}, expected {_WANTED[kind]}")
+
+
+@lru_cache(maxsize=256)
+def kinds_of(cls: Hashable) -> dict[str, list[tuple[Any, Any]]]:
+    """The alternatives of every option of a method, each a type and the words or the range that limit it.
+
+    Cached, since this takes longer than a small model.
+    """
+    try:
+        hints = get_type_hints(cls, include_extras=True)
+    except NameError:  # a class of a notebook or a script may name what only type checkers see
+        return {}
+    return {item.name: _alternatives(hints[item.name]) for item in dataclasses.fields(cast(Any, cls))}
+
+
+def _alternatives(hint: Any) -> list[tuple[Any, Any]]:
+    if get_origin(hint) in (Union, types.UnionType):
+        return [kind for part in get_args(hint) for kind in _alternatives(part)]
+    if get_origin(hint) is Annotated:
+        return [get_args(hint)]
+    return [(Literal, get_args(hint)) if get_origin(hint) is Literal else (hint, None)]
+
+
+def _expected(value: Any, kind: Any, limits: Any) -> str:
+    """What was expected instead of a value that is no such alternative; nothing if it is one."""
+    if not _is_a(value, kind):
+        return _WANTED[kind]
+    if limits is None or value in limits:
+        return ""
+    return f"one of {', '.join(limits)}" if kind is Literal else str(limits)
+
+
+def _is_a(value: object, kind: Any) -> bool:
+    if type(value) is kind or kind not in _WANTED:  # other types are not checked
+        return True
+    if kind in (int, float):
+        number = Integral if kind is int else Real
+        return isinstance(value, number) and not isinstance(value, bool)
+    return isinstance(value, kind)
 
 
 # -- What a method leaves for a later run: its dual point for a warm start, and all of its state for a checkpoint -----

@@ -22,7 +22,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mapmrf.errors import MapMRFError, OptionError, UnknownName
-from mapmrf.run.options import check_options
 
 if TYPE_CHECKING:
     from mapmrf.run.method import Method
@@ -119,7 +118,7 @@ def methods() -> dict[str, type[Method]]:
 def make_method(method: str | Method, options: dict[str, Any], also: Iterable[str] = ()) -> Method:
     """Build a method from its name and options, or change options of a given one; raise OptionError if misspelt."""
     # `also` are further names to suggest for a misspelt one.
-    from mapmrf.run.method import Method
+    from mapmrf.run.method import Method, check_options
 
     if not isinstance(method, str | Method):
         raise OptionError(f"method is {method!r}, expected the name of a method or a method such as mapmrf.LSLP()")

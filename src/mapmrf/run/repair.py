@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints
-from mapmrf.compilation.stopping import CompilingStopped
+from mapmrf.compilation import CompilingStopped
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts, pace

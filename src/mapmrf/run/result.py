@@ -17,13 +17,13 @@ import numpy as np
 from mapmrf._version import __version__
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import FormatError, GraphError
-from mapmrf.model.checks import as_ints
+from mapmrf.model.builders import as_ints
 from mapmrf.model.graph import FactorGraph, Names
 from mapmrf.model.polytope import Kind, KindFractions, Residuals, describe
 from mapmrf.run.atomic_files import whole_file
+from mapmrf.run.incumbent import GAP_TOLERANCE as GAP_TOLERANCE
 from mapmrf.run.incumbent import Violation, violations
-from mapmrf.run.options import GAP_TOLERANCE as GAP_TOLERANCE
-from mapmrf.run.options import relative_gap as relative_gap
+from mapmrf.run.incumbent import relative_gap as relative_gap
 
 if TYPE_CHECKING:
     from mapmrf.certificates.certificate import Certificate

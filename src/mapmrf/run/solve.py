@@ -12,14 +12,13 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from mapmrf.compilation.stopping import stoppable
+from mapmrf.compilation import stoppable
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import KERNELS, MemoryBudget, byte_count, model_bytes
 from mapmrf.run.clock import REPORTING, CallAbandoned, Clock
-from mapmrf.run.loop import Callback, ModelForms, Run
-from mapmrf.run.method import Method, Start
-from mapmrf.run.options import GapTolerance, check_number
+from mapmrf.run.loop import Callback, GapTolerance, ModelForms, Run
+from mapmrf.run.method import Method, Start, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mapmrf import FactorGraph, UnsupportedModel
 from mapmrf.datasets import grid
 from mapmrf.engines.elimination.numpy_elimination import MAX_FUNCTIONS, eliminate_small, small_order, sum_out
-from mapmrf.model.checks import MOST_VARIABLES
+from mapmrf.model.builders import MOST_VARIABLES
 from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 
 

@@ -18,9 +18,8 @@ from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.errors import FormatError
 from mapmrf.model.polytope import dual_bound, integral
 from mapmrf.model.problem import Problem
-from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import DualState, Start
-from mapmrf.run.options import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range, is_closed
+from mapmrf.run.incumbent import Incumbent, is_closed
+from mapmrf.run.method import DualState, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Range, Start
 from mapmrf.run.repair import MOST_WORK, find_feasible
 from mapmrf.run.result import Status
 

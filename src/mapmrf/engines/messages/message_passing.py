@@ -13,8 +13,7 @@ from mapmrf.engines.messages.max_product_kernels import MessageSchedule
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
-from mapmrf.run.method import Answer, Method, Progress, Start
-from mapmrf.run.options import NonNegativeFloat, PositiveInt, Range
+from mapmrf.run.method import Answer, Method, NonNegativeFloat, PositiveInt, Progress, Range, Start
 from mapmrf.run.result import Status
 
 MEASURE_EVERY = 10  # iterations between measurements; more if an iteration takes longer than a step

@@ -20,8 +20,7 @@ from mapmrf.methods.auto.state import SharedRun
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import footprint_of
 from mapmrf.model.problem import Problem
-from mapmrf.run.method import Phases, Progress, Start, running
-from mapmrf.run.options import NonNegativeFloat, PositiveFloat, PositiveInt
+from mapmrf.run.method import NonNegativeFloat, Phases, PositiveFloat, PositiveInt, Progress, Start, running
 from mapmrf.run.repair import penalised
 from mapmrf.run.result import Status
 

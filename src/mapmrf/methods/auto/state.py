@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.compilation.stopping import CompilingPostponed, patience
+from mapmrf.compilation import CompilingPostponed, patience
 from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.model.memory import footprint_of
 from mapmrf.model.problem import Problem

@@ -33,7 +33,7 @@ class OddCycleSeparation:
         heap_key, heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
         var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
         paths = np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node
-        self._walk = CycleScratch(*paths, var, edge, odd, place_of=np.full(n, -1))
+        self._walk = OddCycleScratch(*paths, var, edge, odd, place_of=np.full(n, -1))
         # Sums of these identify cycles, which are equal if all their columns are.
         column = np.arange(m) if column is None else column
         self._code = np.random.default_rng(0).random((int(column.max(initial=0)) + 1, 2))[column].ravel()
@@ -96,7 +96,7 @@ class PairAdjacency(NamedTuple):
     edge_of: Ints
 
 
-class CycleScratch(NamedTuple):
+class OddCycleScratch(NamedTuple):
     """Scratch for the shortest paths from one source, per node of the double graph; a heap; and a closed walk.
 
     `stamp` is the last source from which a node was reached, or -1; `came_from` and `came_by` are the node and the pair
@@ -118,7 +118,7 @@ class CycleScratch(NamedTuple):
 
 
 class OddCycles(NamedTuple):
-    """Cycle c is ``ptr[c]:ptr[c + 1]`` of var, edge and odd, as in `CycleScratch`; violation : per cycle."""
+    """Cycle c is ``ptr[c]:ptr[c + 1]`` of var, edge and odd, as in `OddCycleScratch`; violation : per cycle."""
 
     ptr: Ints
     var: Ints
@@ -135,7 +135,7 @@ class SeparationEffort(NamedTuple):
 
 
 @inlined
-def simple_cycle(n_walk: int, walk: CycleScratch) -> int:
+def simple_cycle(n_walk: int, walk: OddCycleScratch) -> int:
     """Reduce a closed odd walk to a simple odd cycle, in place; return its length."""
     # Even loops are removed; the first odd one is the result.
     var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
@@ -166,7 +166,7 @@ def simple_cycle(n_walk: int, walk: CycleScratch) -> int:
 
 
 @inlined
-def cycle_length(begin: int, end: int, walk: CycleScratch, cut: Floats) -> float:
+def cycle_length(begin: int, end: int, walk: OddCycleScratch, cut: Floats) -> float:
     """Return the left-hand side of the inequality over some pairs of a cycle."""
     edge, odd = walk.edge, walk.odd
     total = 0.0
@@ -176,7 +176,7 @@ def cycle_length(begin: int, end: int, walk: CycleScratch, cut: Floats) -> float
 
 
 @inlined
-def halve(size: int, graph: PairAdjacency, cut: Floats, walk: CycleScratch) -> int:
+def halve(size: int, graph: PairAdjacency, cut: Floats, walk: OddCycleScratch) -> int:
     """Split an odd cycle at a chord and keep the half with the smaller left-hand side, in place; return its length."""
     # Returns the length unchanged if there is no chord. The left-hand sides of the halves sum to 1 plus that of the
     # whole.
@@ -218,7 +218,7 @@ def halve(size: int, graph: PairAdjacency, cut: Floats, walk: CycleScratch) -> i
 
 @inlined
 def find_meeting(
-    source: int, limits: SeparationEffort, cut: Floats, graph: PairAdjacency, paths: CycleScratch
+    source: int, limits: SeparationEffort, cut: Floats, graph: PairAdjacency, paths: OddCycleScratch
 ) -> tuple[int, int, int, int]:
     """Find the shortest walk from ``2 source`` to its mirror, if it is shorter than 1 - violation."""
     # Paths are only followed up to half the length: two that meet at the ends of a pair close the walk. Returns these
@@ -254,7 +254,7 @@ def find_meeting(
 
 
 @inlined
-def write_walk(from_node: int, to_node: int, by: int, walk: CycleScratch) -> int:
+def write_walk(from_node: int, to_node: int, by: int, walk: OddCycleScratch) -> int:
     """Write the closed walk of two paths that meet at the ends of the pair `by`; return its length."""
     # It starts at one end of the pair where they meet, goes back to the source, out to the other end and over the pair.
     came_from, came_by = walk.came_from, walk.came_by
@@ -287,7 +287,7 @@ def write_walk(from_node: int, to_node: int, by: int, walk: CycleScratch) -> int
 @compiled
 def odd_cycles(
     turn: int, n_found: int, max_work: int, limits: SeparationEffort, sources: Ints, cut: Floats,
-    graph: PairAdjacency, walk: CycleScratch, found: OddCycles,
+    graph: PairAdjacency, walk: OddCycleScratch, found: OddCycles,
 ) -> tuple[int, int]:  # fmt: skip
     """Find the shortest odd cycle through one source after another, if violated by more than ``limits.violation``."""
     # Processes the variables `sources` from `turn` on until the work or the space is used up, and returns the next turn

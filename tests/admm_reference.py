@@ -255,3 +255,23 @@ def seen_by(engine: Engine, reference: DenseADMM) -> list[np.ndarray]:
     kinds = np.repeat(engine.layout.batch["kind"], engine.layout.batch["n"])
     pairs = zip(kinds, reference.mu_f, ahead.mu_f, strict=True)
     return [after if kind == FactorKind.PAIR2_COMPACT else now for kind, now, after in pairs]
+
+
+def compact_shift(engine: Engine, reference: DenseADMM) -> list[np.ndarray]:
+    """What the compact layout moves from the tables into the unary potentials, as a shift of the edges' multipliers.
+
+    Linear parts of the 2x2 tables without -inf, and the means of the unary potentials, a share for each edge.
+    """
+    if not engine.layout.compact:
+        return [np.zeros(len(lam)) for lam in reference.lam]
+    mean = np.add.reduceat(reference.theta, reference.ptr[:-1]) / reference.card
+    degree = reference.degree[reference.ptr[:-1]]
+    shift = []
+    for scope, table in zip(reference.scopes, reference.tables, strict=True):
+        mine = np.concatenate([np.full(reference.card[i], -mean[i] / degree[i]) for i in scope])
+        if len(table) == 4 and len(scope) == 2 and np.isfinite(table).all():
+            t00, t01, t10, t11 = table
+            first, second = (t10 + t11 - t00 - t01) / 4, (t01 + t11 - t00 - t10) / 4
+            mine = mine + np.array([-first, first, -second, second])
+        shift.append(mine)
+    return shift

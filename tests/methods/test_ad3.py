@@ -14,7 +14,7 @@ from elimination_models import frustrated
 from mapmrf import FactorGraph, Status
 from mapmrf.engines.admm.penalty import interaction_scale
 from mapmrf.methods.ad3 import AD3, ADMMRelaxation, Tree
-from mapmrf.model.polytope import dense, dual_bound
+from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Start
@@ -106,15 +106,6 @@ def test_rho_settles_when_the_residuals_take_turns_and_keeps_its_limits() -> Non
     assert capped.rho == pytest.approx(0.5 * capped.unit)
 
 
-def test_changing_rho_keeps_the_multipliers_and_so_the_bound() -> None:
-    admm = relaxation()
-    found = admm.advance(10)
-    lam = admm.engine.multipliers()
-    admm.engine.change_rho(3 * admm.rho)
-    assert np.array_equal(admm.engine.multipliers(), lam)
-    assert admm.engine.measure().bound == found.bound
-
-
 def test_resuming_restores_mu_and_multipliers() -> None:
     admm = relaxation()
     bound = admm.advance(25).bound
@@ -140,14 +131,6 @@ def test_rho_is_measured_in_units_of_the_interaction() -> None:
     unit = interaction_scale(Problem.compile(graph))
     absolute = mapmrf.solve(graph, "ad3", rho=0.4 * unit, rho_unit="absolute", adapt_every=0)
     assert absolute.iterations == mapmrf.solve(graph, "ad3", adapt_every=0).iterations
-
-
-@pytest.mark.parametrize("relaxation", [0.8, 1.6])
-def test_over_relaxation_leads_to_the_same_relaxed_value(relaxation: float) -> None:
-    graph = frustrated(8, 8, 3, seed=7)
-    plain, relaxed = mapmrf.solve(graph, "ad3"), mapmrf.solve(graph, "ad3", relaxation=relaxation)
-    assert relaxed.iterations != plain.iterations
-    assert relaxed.bound == pytest.approx(plain.bound, rel=1e-4)
 
 
 # -- branch and bound -------------------------------------------------------------------------------------------------
@@ -220,10 +203,3 @@ def test_branch_and_bound_has_its_own_default_of_iterations() -> None:
     assert AD3().max_iterations == 2000
     assert AD3(branch_and_bound=True).max_iterations == 10_000_000
     assert AD3(branch_and_bound=True, max_iterations=7).max_iterations == 7
-
-
-def test_the_bound_is_the_dual_of_the_polytope_at_the_multipliers() -> None:
-    """On variables of three states the layout keeps every multiplier as it is."""
-    graph = frustrated(3, 3, 3)
-    admm = relaxation(graph)
-    assert admm.advance(17).bound == pytest.approx(dual_bound(Problem.compile(graph), admm.engine.multipliers()))

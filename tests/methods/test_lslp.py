@@ -20,7 +20,7 @@ from mapmrf.methods.lslp import BY_PRESET
 from mapmrf.model.polytope import Kind
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
-from strategies import Recipe, brute_force, hard_recipes, plant, random_recipe, recipes, tree_recipes
+from strategies import Recipe, brute_force, plant, random_recipe, recipes, tree_recipes
 
 
 @functools.cache
@@ -274,12 +274,6 @@ def test_several_starts_are_run_one_after_another_and_the_best_labelling_counts(
     assert len(set(ends.values())) > 2
 
 
-def test_the_seed_decides_the_run() -> None:
-    runs = [mapmrf.solve(grid(), "lslp", lp_phase=False, starts=1, max_iterations=50, seed=seed) for seed in (0, 0, 1)]
-    assert np.array_equal(runs[0].mu_v, runs[1].mu_v)
-    assert not np.allclose(runs[0].mu_v, runs[2].mu_v, atol=1e-6)
-
-
 def test_a_one_hot_start_is_a_labelling_of_the_seed() -> None:
     problem = Problem.compile(grid(5, 3))
     starts = [LSLP(start_from="onehot", lp_phase=False).start(problem, seed, Start()) for seed in (0, 0, 1)]
@@ -287,17 +281,6 @@ def test_a_one_hot_start_is_a_labelling_of_the_seed() -> None:
     assert set(points[0].tolist()) == {0.0, 1.0}
     assert points[0].reshape(-1, 3).sum(axis=1).tolist() == [1.0] * 25
     assert np.array_equal(points[0], points[1]) and not np.array_equal(points[0], points[2])
-
-
-@pytest.mark.parametrize("graph", [grid(), grid(6, 3), triples()], ids=["binary", "ternary", "triples"])
-def test_a_warm_start_never_ends_worse_than_it_began(graph: FactorGraph) -> None:
-    random = np.random.default_rng(0)
-    for _ in range(2):
-        labels = mapmrf.solve(graph, "icm", initial=random.integers(0, graph.card)).labels
-        result = mapmrf.solve(graph, "lslp", initial=labels, starts=1, lp_phase=False)
-        assert result.value >= graph.value(labels)
-        again = mapmrf.solve(graph, "lslp", initial=result, starts=1, lp_phase=False)
-        assert again.value >= result.value
 
 
 def test_a_warm_start_begins_where_it_is_told() -> None:
@@ -312,15 +295,6 @@ def test_a_warm_start_begins_where_it_is_told() -> None:
     assert state.the_engine.rho == 8.0 * plain.the_engine.rho
     mu_v = np.tile([0.25, 0.75], 25)
     assert method.start(problem, 0, Start(labels, mu_v)).the_engine.variables() == pytest.approx(mu_v)
-
-
-def test_a_good_warm_start_is_not_forgotten() -> None:
-    """With the penalty raised the run stays near a good labelling, where a cold one finds another."""
-    graph = grid()
-    good = mapmrf.solve(graph, "lslp").labels
-    result = mapmrf.solve(graph, "lslp", initial=good, lp_phase=False, starts=1, check_every=1, max_iterations=300)
-    first = [point.candidate for point in result.trace[:5]]
-    assert min(first) >= 0.95 * graph.value(good)
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------
@@ -357,19 +331,6 @@ def test_a_start_that_does_not_come_to_rest_leaves_iterations_to_the_next() -> N
     assert one.kind is not Kind.VALID
     assert two.kind is Kind.VALID
     assert {point.phase for point in two.trace} == {"sphere 0", "sphere 1"}
-
-
-def test_large_models_are_stepped_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step between two measurements does as many iterations as it may; the run is the same."""
-    whole = mapmrf.solve(grid(), "lslp", max_iterations=95, lp_phase=False)
-    monkeypatch.setattr("mapmrf.run.pace.ADMM", 3 * Problem.compile(grid()).n_configs)
-    pieces = mapmrf.solve(grid(), "lslp", max_iterations=95, lp_phase=False)
-    assert len(pieces.trace) > len(whole.trace)
-    assert np.array_equal(pieces.mu_v, whole.mu_v)
-    for_whole, for_pieces = (
-        [point.iterations for point in result.trace if point.bound_now is not None] for result in (whole, pieces)
-    )
-    assert for_pieces == for_whole
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------
@@ -433,37 +394,6 @@ def test_small_models_stay_on_one_thread() -> None:
 # -- hard constraints -------------------------------------------------------------------------------------------------
 
 
-def folded(recipe: Recipe) -> Recipe:
-    """The model with every forbidden unary state written into the tables by hand."""
-    allowed = [np.ones(r, dtype=bool) for r in recipe.card]
-    for scope, table in zip(recipe.scopes, recipe.tables, strict=True):
-        if len(scope) == 1:
-            allowed[scope[0]] &= np.isfinite(table)
-    result = Recipe(recipe.card)
-    for scope, table in zip(recipe.scopes, recipe.tables, strict=True):
-        if len(scope) == 1:
-            result.add(scope, np.where(np.isfinite(table), table, table[np.isfinite(table)].min(initial=0.0)))
-        elif scope:
-            mask = functools.reduce(np.logical_and.outer, [allowed[i] for i in scope])
-            result.add(scope, np.where(mask, table, -np.inf))
-    return result
-
-
-@given(recipe=hard_recipes())
-def test_forbidden_states_fold_into_the_tables_without_changing_a_value(recipe: Recipe) -> None:
-    graph = recipe.graph()
-    result = mapmrf.solve(graph, "lslp")
-    assert result.value == graph.value(result.labels) > -math.inf
-    by_hand = folded(recipe).graph()
-    if recipe.scopes and all(len(scope) for scope in recipe.scopes):
-        connected = {i for scope in recipe.scopes if len(scope) > 1 for i in scope}
-        if connected == set(range(len(recipe.card))):
-            other = mapmrf.solve(by_hand, "lslp")
-            assert brute_force(by_hand)[0] == pytest.approx(brute_force(graph)[0])
-            if result.status is other.status is Status.OPTIMAL:
-                assert other.value == pytest.approx(result.value)
-
-
 def test_an_unfinished_run_on_forbidden_states_reports_finite_figures() -> None:
     """mu of a forbidden state is 0 in the answer: -inf times a small negative number is nobody's value."""
     for seed in range(60):
@@ -472,18 +402,6 @@ def test_an_unfinished_run_on_forbidden_states_reports_finite_figures() -> None:
         result = mapmrf.solve(recipe.graph(), "lslp", max_iterations=1 + seed % 7, lp_phase=False)
         assert math.isfinite(result.relaxed_value)
         assert np.all(result.mu_v[~np.isfinite(recipe.graph().theta_v)] == 0.0)
-
-
-def test_the_factors_of_a_hardened_model_come_back_in_their_own_order() -> None:
-    """Folding sorts tables with -inf behind the others; the relaxed solution is that of the model as it was given."""
-    random = np.random.default_rng(0)
-    scopes = [(0,), (0, 1), (2, 3), (3, 1), (2, 0)]
-    tables = [np.array([0.0, -np.inf])] + [random.normal(size=(2, 2)) for _ in range(4)]
-    graph = FactorGraph.from_tables([2] * 4, scopes, tables)
-    result = mapmrf.solve(graph, "lslp", preset="paper", rho=0.5, max_iterations=3000)
-    assert result.kind is Kind.VALID
-    assert result.residuals.largest < 1e-4
-    assert result.relaxed_value == pytest.approx(result.value, abs=1e-3)
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
@@ -500,24 +418,6 @@ def test_pairs_of_huge_variables_are_refused_and_not_mangled() -> None:
     graph = FactorGraph.from_tables([32769, 1], [(0, 1)], [np.zeros((32769, 1))])
     with pytest.raises(UnsupportedModel, match=r"32768 states.*32769"):
         mapmrf.solve(graph, "lslp")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"relaxation": 1.5}, {"sphere_weight": 3.0, "sphere": "factors", "freeze_after": 100, "update_every": 3},
-        {"sphere": "affine"}, {"sphere_block": 8}, {"variant": "free", "epsilon": 1e-4}, {"epsilon": 1e-4},
-        {"start_from": "onehot", "rho": 2.0}, {"freeze_after": 50},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_every_variation_of_the_method_gives_a_sound_result(options: dict[str, object]) -> None:
-    graph = grid(6)
-    best = mapmrf.solve(graph, "lslp").value
-    result = mapmrf.solve(graph, "lslp", lp_phase=False, starts=1, max_iterations=1500, **options)
-    assert result.value == graph.value(result.labels)
-    assert result.bound >= best - 1e-9
-    assert result.value >= 0.85 * best
 
 
 # -- benchmark models: certified optima where the LP is tight, good integer points where it is not ---------------------

@@ -64,35 +64,6 @@ def test_a_point_of_the_polytope_lies_on_the_sphere_exactly_if_it_is_integer(see
     assert scale == pytest.approx(1.0, abs=1e-9) if integer else scale > 1.0 + 1e-9
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 0.01])
-@pytest.mark.parametrize("block", [0, 1, 4])
-@pytest.mark.parametrize("sphere", ["variables", "affine"])
-def test_the_projection_lands_on_the_sphere(sphere: str, block: int, epsilon: float) -> None:
-    """upsilon, read back from the first multiplier lam_i = rho (c mu_i - upsilon_i): one sphere or one per block."""
-    recipe = ring(3)
-    engine = begun(recipe, sphere=sphere, sphere_block=block, epsilon=epsilon, noise=0.3)
-    engine.run(1)
-    compact = np.repeat(engine.layout.width < recipe.card, recipe.card)
-    lam = engine.layout.expand(engine.lam_v) - np.where(compact, 0.5, 0.0)
-    upsilon = np.split((1 + epsilon) * engine.variables() - lam, np.cumsum(recipe.card)[:-1])
-    off = [part - (0.5 if sphere == "variables" else 1.0 / len(part)) for part in upsilon]
-    size = block or 6
-    for begin in range(0, 6, size):
-        card = np.array(recipe.card[begin : begin + size])
-        radius2 = (card / 4 if sphere == "variables" else 1 - 1 / card).sum()
-        assert sum(float(part @ part) for part in off[begin : begin + size]) == pytest.approx(radius2)
-    if sphere == "affine":
-        assert [part.sum() for part in upsilon] == pytest.approx([1.0] * 6)
-
-
-def test_both_spheres_are_one_for_binary_variables() -> None:
-    recipe = ring(1, cards=(2, 2))
-    runs = [begun(recipe, sphere=sphere, noise=0.2) for sphere in ("variables", "affine")]
-    for engine in runs:
-        engine.run(50)
-    assert np.array_equal(runs[0].mu, runs[1].mu)
-
-
 # -- the centre, where the projection is undefined --------------------------------------------------------------------
 
 

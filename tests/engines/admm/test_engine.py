@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import mapmrf
-from admm_reference import ON_PAGE, DenseADMM, Knobs, seen_by
+from admm_reference import ON_PAGE, DenseADMM, Knobs, compact_shift, seen_by
 from constrained_recipes import SUMS, random_constrained
 from mapmrf import LSLP, FactorGraph, constraints, datasets
 from mapmrf.engines.admm import (
@@ -138,26 +138,6 @@ def engine_of(recipe: Recipe, knobs: Knobs, *, seed: int = 0) -> Engine:
     method = LSLP(**{"rho_upper": 1e9, **options}, rho_unit="absolute", lp_phase=False, noise=0.3)
     state = method.start(Problem.compile(recipe.graph()), seed, Start())
     return state.the_engine
-
-
-def compact_shift(engine: Engine, reference: DenseADMM) -> list[np.ndarray]:
-    """What the compact layout moves from the tables into the unary potentials, as a shift of the edges' multipliers.
-
-    Linear parts of the 2x2 tables without -inf, and the means of the unary potentials, a share for each edge.
-    """
-    if not engine.layout.compact:
-        return [np.zeros(len(lam)) for lam in reference.lam]
-    mean = np.add.reduceat(reference.theta, reference.ptr[:-1]) / reference.card
-    degree = reference.degree[reference.ptr[:-1]]
-    shift = []
-    for scope, table in zip(reference.scopes, reference.tables, strict=True):
-        mine = np.concatenate([np.full(reference.card[i], -mean[i] / degree[i]) for i in scope])
-        if len(table) == 4 and len(scope) == 2 and np.isfinite(table).all():
-            t00, t01, t10, t11 = table
-            first, second = (t10 + t11 - t00 - t01) / 4, (t01 + t11 - t00 - t10) / 4
-            mine = mine + np.array([-first, first, -second, second])
-        shift.append(mine)
-    return shift
 
 
 def assert_follows(recipe: Recipe, knobs: Knobs) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import mapmrf
 from mapmrf import FactorGraph
+from mapmrf.datasets import grid
 from mapmrf.engines.admm import layout, penalty
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout, harden, impossible
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, interaction_scale
 from mapmrf.engines.admm.structs import FactorKind
+from mapmrf.engines.admm.tiled import LEAST_LENGTH, find_runs
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, hard_recipes, random_recipe, recipes, soft_recipes
@@ -49,27 +53,6 @@ def test_a_measurement_gives_every_labelling_the_value_that_the_graph_gives_it(r
 def engine_labels_of_isolated(problem: Problem) -> np.ndarray:
     blocks = np.split(problem.graph.theta_v, problem.graph.var_ptr[1:-1])
     return np.array([int(np.argmax(block)) for block in blocks if len(block)], dtype=int)
-
-
-@given(recipe=recipes(), compact=st.booleans(), seed=st.integers(0, 99))
-def test_expand_undoes_compress(recipe: Recipe, compact: bool, seed: int) -> None:
-    """For points whose binary variables sum to 1; all others come back as they are."""
-    problem = harden(Problem.compile(recipe.graph()))
-    engine = Engine(Layout.build(problem, compact))
-    mu = np.random.default_rng(seed).normal(size=problem.n_states)
-    for i in np.flatnonzero(problem.graph.card == 2):
-        at = problem.graph.var_ptr[i]
-        mu[at] = 1.0 - mu[at + 1]
-    packed = engine.layout.compress(mu)
-    assert len(packed) == len(engine.mu)
-    assert engine.layout.expand(packed) == pytest.approx(mu, abs=1e-12)
-
-
-def test_binary_variables_take_one_number_in_the_compact_layout() -> None:
-    recipe = Recipe([2, 3, 2, 1], [(0, 1), (0, 2), (2, 3)], [np.ones((2, 3)), np.ones((2, 2)), np.ones((2, 1))])
-    problem = Problem.compile(recipe.graph())
-    assert Layout.build(problem, compact=True).width.tolist() == [1, 3, 1, 1]
-    assert Layout.build(problem, compact=False).width.tolist() == [2, 3, 2, 1]
 
 
 def test_every_shape_has_its_solver() -> None:
@@ -203,3 +186,65 @@ def test_variables_without_factors_stand_at_their_best_state_from_the_start(comp
     assert engine.labels[2:].tolist() == [1, 1, 1, 0]
     assert found.value == pytest.approx(problem.graph.value(engine.labels))
     assert found.bound >= 15.0 - 1e-9
+
+
+# -- runs of pairs -----------------------------------------------------------------------------------------------------
+
+
+def neighbours(height: int, width: int) -> np.ndarray:
+    """Pairs of neighbours of an image: across, then down."""
+    place = np.arange(height * width, dtype=np.int32).reshape(height, width)
+    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
+    return np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
+
+
+def test_short_runs_are_left() -> None:
+    random = np.random.default_rng(0)
+    assert find_runs(random.integers(0, 1000, (5000, 2)).astype(np.int32)) is None
+    assert find_runs(neighbours(10, 10)) is None, "on average 14 factors"
+    assert LEAST_LENGTH == 40
+    assert find_runs(np.zeros((0, 2), dtype=np.int32)) is None
+
+
+def test_only_binary_pairs_are_laid_out_in_runs() -> None:
+    """Long runs of pairs that all variables take part in; otherwise indices."""
+    image = grid(50, 50, seed=0)
+    assert Layout.build(Problem.compile(image), compact=True).runs is not None
+    assert Layout.build(Problem.compile(image), compact=False).runs is None
+    edges = neighbours(50, 50)
+    labels = FactorGraph.from_pairwise(np.zeros((2500, 3)), edges, np.eye(3))
+    assert Layout.build(Problem.compile(labels), compact=True).runs is None
+    random = np.random.default_rng(0).permutation(2500)
+    assert Layout.build(Problem.compile(FactorGraph.from_pairwise(np.zeros((2500, 2)), random[edges], np.eye(2))),
+                        compact=True).runs is None  # fmt: skip
+
+
+def test_one_table_needs_no_coupling_per_factor() -> None:
+    """Weights of a shared table are used as they are."""
+    edges = neighbours(50, 50)
+    table, weight = np.array([[3.0, 1.0], [0.0, 2.0]]), np.random.default_rng(0).normal(size=len(edges))
+    shared = Layout.build(Problem.compile(FactorGraph.from_pairwise(np.zeros((2500, 2)), edges, table)), compact=True)
+    assert shared.pairs.shared and len(shared.pairs.strength) < len(edges)
+    (batch,) = shared.problem.batches
+    assert shared.couplings(batch, slice(3, 8)).tolist() == [1.0] * 5
+    graph = FactorGraph.from_pairwise(np.zeros((2500, 2)), edges, table, weight=weight)
+    weighted = Layout.build(Problem.compile(graph), compact=True)
+    assert weighted.pairs.strength is weighted.problem.weight
+    (batch,) = weighted.problem.batches
+    assert weighted.couplings(batch, slice(0, len(edges))) == pytest.approx(weight)
+
+
+@pytest.mark.parametrize("method", ["lslp", "ad3"])
+def test_the_order_of_the_factors_does_not_change_the_answer(method: str) -> None:
+    """A shuffled file is sorted into the same runs, and what comes out is in the order of the file."""
+    rng = np.random.default_rng(0)
+    edges = neighbours(40, 45)
+    tables, unary = 0.5 * rng.normal(size=(len(edges), 2, 2)), rng.normal(size=(1800, 2))
+    order = rng.permutation(len(edges))
+    plain = mapmrf.solve(FactorGraph.from_pairwise(unary, edges, tables), method, max_iterations=40)
+    mixed = mapmrf.solve(FactorGraph.from_pairwise(unary, edges[order], tables[order]), method, max_iterations=40)
+    assert mixed.labels.tolist() == plain.labels.tolist()
+    assert mixed.value == pytest.approx(plain.value)
+    assert mixed.bound == pytest.approx(plain.bound, rel=1e-9)
+    assert mixed.mu_v == pytest.approx(plain.mu_v, abs=1e-9)
+    assert asdict(mixed.residuals) == pytest.approx(asdict(plain.residuals), abs=1e-8)

@@ -90,19 +90,6 @@ def test_weights_of_an_image_are_exact() -> None:
     assert same[0].bound == pytest.approx(same[1].bound, rel=1e-12)
 
 
-@given(seed=st.integers(0, 10**6))
-@settings(max_examples=15)
-def test_ad3_bounds_the_best_labelling_of_a_weighted_model(seed: int) -> None:
-    graph = weighted(seed, max_card=3, max_arity=3, hard=0.1)
-    best = brute_force(graph)[0]
-    a, b = (mapmrf.solve(g, "ad3", max_iterations=200) for g in (graph, graph.expanded()))
-    assert a.bound >= best - 1e-6 * max(1.0, abs(best))
-    assert a.bound == pytest.approx(b.bound, rel=1e-6, abs=1e-6)
-    if math.isfinite(best):
-        exact = mapmrf.solve(graph, "ad3", branch_and_bound=True)
-        assert exact.value == pytest.approx(best, rel=1e-6, abs=1e-6)
-
-
 @given(seed=st.integers(0, 10**6), hard=st.sampled_from([0.0, 0.2]), binary=st.booleans())
 @settings(max_examples=15)
 def test_l2box_writes_down_the_same_program(seed: int, hard: float, binary: bool) -> None:

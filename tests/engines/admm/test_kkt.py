@@ -134,10 +134,10 @@ def test_the_free_variant_converges_to_an_epsilon_kkt_point(epsilon: float) -> N
 def test_the_report_leaves_the_run_as_it_is() -> None:
     engine = begun(random_recipe(3, 5, 9, max_card=3))
     engine.run(5)
-    before = (engine.mu.copy(), engine.q.copy(), engine.factors.x.copy(), engine.lam_v.copy())
+    before = (engine.mu.copy(), engine.q.copy(), engine.tables.x.copy(), engine.lam_v.copy())
     mu_f = dense(engine.problem, engine.factor_marginals)
     kkt_residuals(engine)
     assert all(
-        np.array_equal(a, b) for a, b in zip(before, (engine.mu, engine.q, engine.factors.x, engine.lam_v), strict=True)
+        np.array_equal(a, b) for a, b in zip(before, (engine.mu, engine.q, engine.tables.x, engine.lam_v), strict=True)
     )
     assert np.array_equal(mu_f, dense(engine.problem, engine.factor_marginals))

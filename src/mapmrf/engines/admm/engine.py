@@ -11,7 +11,7 @@ from mapmrf.engines.admm.layout import Layout, isolated
 from mapmrf.engines.admm.measurement import Measurement, decode, pair_marginals
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty, set_rho
 from mapmrf.engines.admm.steps import ConstrainedSteps, IndexedSteps
-from mapmrf.engines.admm.structs import FactorKind, FactorState, Iterates, Rounding, SphereState
+from mapmrf.engines.admm.structs import FactorKind, Iterates, Rounding, SphereState
 from mapmrf.engines.admm.tiled import TiledSteps
 from mapmrf.engines.admm.variable_steps import sphere_norms, update_upsilon
 from mapmrf.errors import FormatError
@@ -39,12 +39,11 @@ class Engine:
         self.q = np.zeros(layout.q_size + layout.n_items)
         self.penalty = new_penalty(PenaltyOptions())
         keeps_copies = bool(np.any(layout.batch["kind"] == FactorKind.PAIR2))
-        self.factors = FactorState(
+        self.tables = layout.tables._replace(
             s=np.zeros(layout.q_size if keeps_copies else 0),
             slots=np.zeros(layout.slot_size, dtype=np.int32),
             x=np.zeros(layout.slot_size),
             n_slots=np.zeros(problem.n_factors if layout.slot_size else 0, dtype=np.int32),
-            pull=np.zeros(0),
         )
         self.factor_sphere: FactorSphere | None = None
         graph = problem.graph
@@ -53,8 +52,8 @@ class Engine:
         rounding = Rounding(graph.card, graph.var_ptr, problem.feasible_v, layout.edge_var, decoded)
         self.workers = Workers(problem.threads if problem.n_factors >= PARALLEL_FROM else 1)
         kind = TiledSteps if layout.runs is not None else IndexedSteps if layout.counting is None else ConstrainedSteps
-        iterates = Iterates(self.mu, self.lam_v, self.q)
-        self.steps = kind(layout, self.workers, self.penalty, iterates, self.factors, rounding)
+        iterates = Iterates(self.mu, self.lam_v, self.q, self.penalty)
+        self.steps = kind(layout, self.workers, iterates, self.tables, rounding)
         self.configure(options or PenaltyOptions())
         self.set_blocks(sphere_block)
 
@@ -114,8 +113,8 @@ class Engine:
         self.lam_v[:] = 0.0
         if self.has_sphere:
             self.sphere.target2[:] = self._targets()
-            layout, iterates = self.layout, self.steps.iterates
-            sphere_norms(self.penalty, self.sphere, layout.own_variables, layout.items, iterates)
+            layout = self.layout
+            sphere_norms(self.sphere, layout.own_variables, layout.items, self.steps.iterates)
 
     def _targets(self) -> Floats:
         """Return the contribution of each chunk's variables to the squared radius of the sphere."""
@@ -141,7 +140,7 @@ class Engine:
 
     def begin_factor_sphere(self) -> None:
         """Put the sphere on the factors, as in the authors' published code."""
-        self.factors = self.steps.factors = self.factors._replace(pull=np.zeros(self.problem.n_configs))
+        self.tables = self.steps.tables = self.tables._replace(pull=np.zeros(self.problem.n_configs))
         self.factor_sphere = FactorSphere(self)
         self.steps.plan(self.sphere)
 
@@ -255,13 +254,13 @@ class Engine:
         if row.kind in (FactorKind.PAIR2_COMPACT, FactorKind.PAIR2):
             return self._pair_marginals(batch, rows)
         block = slice(row.slot_at, row.slot_at + batch.n * row.slot_width)
-        slots = self.factors.slots[block].reshape(batch.n, row.slot_width)[rows]
+        slots = self.tables.slots[block].reshape(batch.n, row.slot_width)[rows]
         if row.kind == FactorKind.FOREST:
             slots = (slots >> 16) * batch.shape[1] + ((slots & 0xFFFF) >> 1)
-        used = np.arange(row.slot_width) < self.factors.n_slots[batch.factors][rows, None]
+        used = np.arange(row.slot_width) < self.tables.n_slots[batch.factors][rows, None]
         factor, slot = np.nonzero(used)
         out = np.zeros((len(slots), batch.n_configs))
-        out[factor, slots[factor, slot]] = self.factors.x[block].reshape(batch.n, row.slot_width)[rows][factor, slot]
+        out[factor, slots[factor, slot]] = self.tables.x[block].reshape(batch.n, row.slot_width)[rows][factor, slot]
         return out
 
     def _pair_marginals(self, batch: Batch, rows: slice) -> Floats:
@@ -271,10 +270,10 @@ class Engine:
             layout, found = self.layout, np.empty((2, rows.stop - rows.start))
             at = np.ascontiguousarray(layout.variables.var_at[batch.scope[rows].T], dtype=np.int64)
             places, coupling = layout.pair_places(batch, rows), layout.couplings(batch, rows)
-            pair_marginals(places, at, coupling, self.penalty, self.steps.iterates, found)
+            pair_marginals(places, at, coupling, self.steps.iterates, found)
             p1, p2 = 0.5 + 0.5 * found
         else:
-            p1, p2 = self.factors.s[row.q_at : row.q_at + 4 * n].reshape(n, 4)[rows, 1::2].T
+            p1, p2 = self.tables.s[row.q_at : row.q_at + 4 * n].reshape(n, 4)[rows, 1::2].T
         t00, t01, t10, t11 = batch.tables(self.problem.graph.theta_t, rows).T
         attract = t00 + t11 - t01 - t10 >= 0
         both = np.where(attract, np.minimum(p1, p2), np.maximum(0.0, p1 + p2 - 1.0))
@@ -295,11 +294,11 @@ class Engine:
     def state(self) -> dict[str, Array]:
         """Return all arrays that change during a run."""
         arrays: dict[str, Array] = {name: getattr(self, name) for name in ("mu", "lam_v", "q")}
-        arrays |= {name: getattr(self.factors, name) for name in ("s", "slots", "x", "n_slots")}
+        arrays |= {name: getattr(self.tables, name) for name in ("s", "slots", "x", "n_slots")}
         arrays |= {f"sphere_{name}": getattr(self.sphere, name) for name in ("target2", "norm2", "scale", "off2")}
         if self.factor_sphere is not None:
             sphere = self.factor_sphere
-            arrays |= {"pull": self.factors.pull, "factor_lam": sphere.lam, "factor_upsilon": sphere.upsilon}
+            arrays |= {"pull": self.tables.pull, "factor_lam": sphere.lam, "factor_upsilon": sphere.upsilon}
             arrays |= {"factor_mu": sphere.mu_f, "factor_off2": np.array([sphere.off2])}
         return arrays | {"labels": self.labels, "penalty": self.penalty.view(np.uint8)}
 

@@ -41,7 +41,6 @@ from mapmrf.engines.admm.structs import (
     Batches,
     FactorKind,
     FactorPlace,
-    FactorState,
     Iterates,
     PairArrays,
     Scratch,
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
 
 
 @compiled
-def update_compact_pairs(tasks: Batches, penalty: Penalty, pairs: PairArrays, iterates: Iterates) -> None:
+def update_compact_pairs(tasks: Batches, pairs: PairArrays, iterates: Iterates) -> None:
     """Update 2x2 factors of compact variables in blocks: gather, then a branch-free loop that vectorises."""
     for number in range(len(tasks)):
         task = tasks[number]
@@ -74,7 +73,7 @@ def update_compact_pairs(tasks: Batches, penalty: Penalty, pairs: PairArrays, it
                 m2[f] = mu[v2[base + f]]
             j_at = 0 if pairs.shared else task.factor_at + base
             here1, here2 = q1[base : base + count], q2[base : base + count]
-            step_pairs(m1, m2, here1, here2, pairs.strength[j_at : j_at + count], pairs.unit, penalty)
+            step_pairs(m1, m2, here1, here2, pairs.strength[j_at : j_at + count], pairs.unit, iterates.penalty)
 
 
 @inlined
@@ -93,19 +92,12 @@ def step_pairs(m1: Floats, m2: Floats, q1: Floats, q2: Floats, strength: Floats,
 
 
 @compiled
-def update_pairs(
-    tasks: Batches,
-    penalty: Penalty,
-    tables: TableArrays,
-    iterates: Iterates,
-    factors: FactorState,
-    scratch: Scratch,
-) -> None:
+def update_pairs(tasks: Batches, tables: TableArrays, iterates: Iterates, scratch: Scratch) -> None:
     """Update 2x2 factors of variables with both states stored, by differences; stores s, which no support has."""
-    s, lam = factors.s, scratch.numbers[0]
+    s, lam = tables.s, scratch.numbers[0]
     for number in range(len(tasks)):
         task = tasks[number]
-        p = penalty[0]
+        p = iterates.penalty[0]
         rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
         last_leak, last_rho_c = p.last_leak, p.last_rho_c
         mu, q, edge_mu, theta = iterates.mu, iterates.q, tables.edge_mu, tables.theta
@@ -129,17 +121,10 @@ def update_pairs(
 
 
 @bare
-def update_triples(
-    tasks: Batches,
-    penalty: Penalty,
-    tables: TableArrays,
-    iterates: Iterates,
-    factors: FactorState,
-    scratch: Scratch,
-) -> None:
-    """Update 2x2x2 factors, of compact variables or not, by an active set in differences."""
+def update_triples(tasks: Batches, tables: TableArrays, iterates: Iterates, scratch: Scratch) -> None:
+    """Update 2x2x2 tables, of compact variables or not, by an active set in differences."""
     for task in range(len(tasks)):
-        _triples(tasks[task], penalty, tables, iterates, factors, scratch)
+        _triples(tasks[task], tables, iterates, scratch)
 
 
 # A task of its own function, compiled into the loop over tasks: written in that loop, triples took 3 % longer and dense
@@ -147,18 +132,11 @@ def update_triples(
 
 
 @inlined
-def _triples(
-    task: np.record,
-    penalty: Penalty,
-    tables: TableArrays,
-    iterates: Iterates,
-    factors: FactorState,
-    scratch: Scratch,
-) -> None:
-    p = penalty[0]
+def _triples(task: np.record, tables: TableArrays, iterates: Iterates, scratch: Scratch) -> None:
+    p = iterates.penalty[0]
     rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
     last_leak, last_rho_c = p.last_leak, p.last_rho_c
-    mu, q, edge_mu, x, count = iterates.mu, iterates.q, tables.edge_mu, factors.x, factors.n_slots
+    mu, q, edge_mu, x, count = iterates.mu, iterates.q, tables.edge_mu, tables.x, tables.n_slots
     q_at, edge_at, factor_at, slots_at, capacity = (
         task.q_at, task.edge_at, task.factor_at, task.slot_at, task.slot_width,
     )  # fmt: skip
@@ -179,7 +157,7 @@ def _triples(
         for e in range(n):
             x[slot_at + e] *= rho
         table = TripleTable(tables.theta, tables.table_at[a], weight_of(tables.weight, a))
-        n = triple_qp(d, table, rho, Support(factors.slots, x, slot_at), n, room)
+        n = triple_qp(d, table, rho, Support(tables.slots, x, slot_at), n, room)
         count[a] = n
         for e in range(n):
             x[slot_at + e] /= rho
@@ -191,62 +169,42 @@ def _triples(
 
 
 @bare
-def update_forests(
-    tasks: Batches,
-    penalty: Penalty,
-    tables: TableArrays,
-    iterates: Iterates,
-    factors: FactorState,
-    scratch: Scratch,
-) -> None:
+def update_forests(tasks: Batches, tables: TableArrays, iterates: Iterates, scratch: Scratch) -> None:
     """Update K1 x K2 factors without structured ones."""
     for task in range(len(tasks)):
-        _forests(tasks[task], penalty, tables, None, iterates, factors, scratch)
+        _forests(tasks[task], tables, None, iterates, scratch)
 
 
 @bare
-def update_structured(
-    tasks: Batches,
-    penalty: Penalty,
-    tables: TableArrays,
-    iterates: Iterates,
-    factors: FactorState,
-    scratch: Scratch,
-) -> None:
-    """Update K1 x K2 factors, some of them structured; with few states that only matters at the start of a run."""
+def update_structured(tasks: Batches, tables: TableArrays, iterates: Iterates, scratch: Scratch) -> None:
+    """Update K1 x K2 tables, some of them structured; with few states that only matters at the start of a run."""
     for number in range(len(tasks)):
         task = tasks[number]
-        cold = factors.n_slots[task.factor_at + task.begin] == 0
+        cold = tables.n_slots[task.factor_at + task.begin] == 0
         if cold or tables.shape[task.shape_at] >= STEP_STATES:
-            _forests(task, penalty, tables, tables.forms, iterates, factors, scratch)
+            _forests(task, tables, tables.forms, iterates, scratch)
         else:
-            _forests(task, penalty, tables, None, iterates, factors, scratch)
+            _forests(task, tables, None, iterates, scratch)
 
 
 @bare
 def _forests(
-    task: np.record,
-    penalty: Penalty,
-    tables: TableArrays,
-    forms: PairForms | None,
-    iterates: Iterates,
-    factors: FactorState,
-    scratch: Scratch,
+    task: np.record, tables: TableArrays, forms: PairForms | None, iterates: Iterates, scratch: Scratch
 ) -> None:
     """Expand the targets, solve the QP from its last support, and compress the marginals."""
     width, n_states, capacity = task.q_width, task.n_states, task.slot_width
     q_at, edge_at, factor_at, slots_at = task.q_at, task.edge_at, task.factor_at, task.slot_at
-    rho = penalty[0].rho
+    rho = iterates.penalty[0].rho
     sizes = tables.shape[task.shape_at : task.shape_at + 2]
     widths = tables.shape[task.shape_at + 2 : task.shape_at + 4]
     k1, k2 = sizes[0], sizes[1]
-    slots, x, count, table_at = factors.slots, factors.x, factors.n_slots, tables.table_at
+    slots, x, count, table_at = tables.slots, tables.x, tables.n_slots, tables.table_at
     lam, u, marginal = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
     room = forest_scratch(scratch.numbers[3:], scratch.integers)
     for f in range(task.begin, task.end):
         a, slot_at = factor_at + f, slots_at + f * capacity
         place = FactorPlace(edge_at + 2 * f, q_at + f * width, sizes, widths)
-        load_targets(place, penalty, tables.edge_mu, iterates, lam, u)
+        load_targets(place, tables.edge_mu, iterates, lam, u)
         for e in range(slot_at, slot_at + count[a]):
             x[e] *= rho
         table = tables.theta[table_at[a] : table_at[a] + k1 * k2].reshape(k1, k2)
@@ -262,53 +220,39 @@ def _forests(
             x[e] /= rho
             marginal[slot_row(slots[e])] += x[e]
             marginal[k1 + slot_col(slots[e])] += x[e]
-        store_marginals(place, penalty, tables.edge_mu, iterates, lam, marginal)
+        store_marginals(place, tables.edge_mu, iterates, lam, marginal)
 
 
 @bare
-def update_dense(
-    tasks: Batches,
-    penalty: Penalty,
-    tables: TableArrays,
-    iterates: Iterates,
-    factors: FactorState,
-    scratch: Scratch,
-) -> None:
-    """Update tables of any arity like `_forests`, with a ridge and a pull if there is a sphere on the factors."""
+def update_dense(tasks: Batches, tables: TableArrays, iterates: Iterates, scratch: Scratch) -> None:
+    """Update tables of any arity like `_forests`, with a ridge and a pull if there is a sphere on the tables."""
     for task in range(len(tasks)):
-        _dense(tasks[task], penalty, tables, iterates, factors, scratch)
+        _dense(tasks[task], tables, iterates, scratch)
 
 
 @inlined
-def _dense(
-    task: np.record,
-    penalty: Penalty,
-    tables: TableArrays,
-    iterates: Iterates,
-    factors: FactorState,
-    scratch: Scratch,
-) -> None:
+def _dense(task: np.record, tables: TableArrays, iterates: Iterates, scratch: Scratch) -> None:
     arity, width, n_states, capacity, n_configs = (
         task.arity, task.q_width, task.n_states, task.slot_width, task.n_configs,
     )  # fmt: skip
-    rho, shape, shape_at = penalty[0].rho, tables.shape, task.shape_at
+    rho, shape, shape_at = iterates.penalty[0].rho, tables.shape, task.shape_at
     sizes, widths = shape[shape_at : shape_at + arity], shape[shape_at + arity : shape_at + 2 * arity]
     starts = shape[shape_at + 2 * arity : shape_at + 3 * arity]
     config = tables.config[task.config_at : task.config_at + n_configs * arity].reshape(n_configs, arity)
     numbers = scratch.numbers
     lam, u, marginal = numbers[0], numbers[1, :n_states], numbers[2]
     room = DenseScratch(numbers[3], numbers[4], numbers[5], numbers[6], scratch.square)
-    slots, x, count = factors.slots, factors.x, factors.n_slots
-    on = task.kind == FactorKind.RIDGE and len(factors.pull) > 0
-    ridge = penalty[0].sphere_weight if on else 0.0
+    slots, x, count = tables.slots, tables.x, tables.n_slots
+    on = task.kind == FactorKind.RIDGE and len(tables.pull) > 0
+    ridge = iterates.penalty[0].sphere_weight if on else 0.0
     size = n_configs if on else 0
     for f in range(task.begin, task.end):
         a, slot_at = task.factor_at + f, task.slot_at + f * capacity
         place = FactorPlace(task.edge_at + f * arity, task.q_at + f * width, sizes, widths)
-        load_targets(place, penalty, tables.edge_mu, iterates, lam, u)
+        load_targets(place, tables.edge_mu, iterates, lam, u)
         for e in range(slot_at, slot_at + count[a]):
             x[e] *= rho
-        pull = factors.pull[task.pull_at + f * size : task.pull_at + (f + 1) * size]
+        pull = tables.pull[task.pull_at + f * size : task.pull_at + (f + 1) * size]
         weight = weight_of(tables.weight, a)
         factor = DenseFactor(tables.theta, tables.table_at[a], weight, config, starts, ridge, pull)
         n = dense_qp(u, factor, rho, Support(slots, x, slot_at), count[a], room)
@@ -319,15 +263,13 @@ def _dense(
             x[e] /= rho
             for k in range(arity):
                 marginal[starts[k] + config[slots[e], k]] += x[e]
-        store_marginals(place, penalty, tables.edge_mu, iterates, lam, marginal)
+        store_marginals(place, tables.edge_mu, iterates, lam, marginal)
 
 
 @inlined
-def load_targets(
-    place: FactorPlace, penalty: Penalty, edge_mu: Ints, iterates: Iterates, lam: Floats, u: Floats
-) -> None:
+def load_targets(place: FactorPlace, edge_mu: Ints, iterates: Iterates, lam: Floats, u: Floats) -> None:
     """Load multipliers and scaled targets u = rho t of one factor; compact variables are expanded."""
-    p = penalty[0]
+    p = iterates.penalty[0]
     rho, c, target_lam, last_leak, last_rho_c = p.rho, p.c, p.target_lam, p.last_leak, p.last_rho_c
     mu, q, at, sizes, widths = iterates.mu, iterates.q, place.at, place.sizes, place.widths
     i = o = 0
@@ -344,11 +286,9 @@ def load_targets(
 
 
 @inlined
-def store_marginals(
-    place: FactorPlace, penalty: Penalty, edge_mu: Ints, iterates: Iterates, lam: Floats, marginal: Floats
-) -> None:
+def store_marginals(place: FactorPlace, edge_mu: Ints, iterates: Iterates, lam: Floats, marginal: Floats) -> None:
     """Write q = rho s - lam of one factor; for compact variables, differences of the marginals are taken."""
-    rho, c, relax = penalty[0].rho, penalty[0].c, penalty[0].relaxation
+    rho, c, relax = iterates.penalty[0].rho, iterates.penalty[0].c, iterates.penalty[0].relaxation
     mu, q, at, sizes, widths = iterates.mu, iterates.q, place.at, place.sizes, place.widths
     i = o = 0
     for k in range(len(sizes)):
@@ -379,7 +319,7 @@ class FactorSphere:
         self.lam = np.zeros(n)
         self.upsilon = np.full(n, 0.5)
         self.off2 = 0.0
-        engine.factors.n_slots[:] = 0
+        engine.tables.n_slots[:] = 0
         self.mu_f: Floats = np.repeat(1.0 / size, size)
 
     def _point(self, engine: Engine) -> Floats:
@@ -406,7 +346,7 @@ class FactorSphere:
     def project(self, engine: Engine, scale: float) -> None:
         """Project by a given scale."""
         self.upsilon = 0.5 + self._point(engine) * scale
-        engine.factors.pull[:] = engine.penalty[0].rho * engine.penalty[0].sphere_weight * self.upsilon - self.lam
+        engine.tables.pull[:] = engine.penalty[0].rho * engine.penalty[0].sphere_weight * self.upsilon - self.lam
 
     def update_lam(self, engine: Engine) -> None:
         """Update the multiplier: lam += rho (mu_F - upsilon)."""

@@ -120,13 +120,7 @@ def forest_scratch(numbers: Floats, integers: Ints) -> ForestScratch:
 
 @inlined
 def forest_qp(
-    u: Floats,
-    factor: PairTable,
-    forms: PairForms | None,
-    rho: float,
-    support: Support,
-    n: int,
-    scratch: ForestScratch,
+    u: Floats, factor: PairTable, forms: PairForms | None, rho: float, support: Support, n: int, scratch: ForestScratch
 ) -> int:
     """Solve the subproblem of a K1 x K2 table; return the new size of the support.
 

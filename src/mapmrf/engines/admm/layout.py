@@ -30,6 +30,9 @@ from mapmrf.model.structured_pairs import PairForms, find_forms
 
 NO_FORMS = find_forms(0, (), np.zeros(0, dtype=np.int64), np.zeros(0))  # the forms of a model without structured pairs
 
+_NONE, _NO_SLOTS = np.zeros(0), np.zeros(0, dtype=np.int32)
+NO_STATE = (_NONE, _NO_SLOTS, _NONE, _NO_SLOTS, _NONE)  # of the factors: an engine allocates it
+
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -96,7 +99,14 @@ class Layout:
             pairs=_pairs(edge_mu, couplings, runs),
             runs=runs,
             tables=TableArrays(
-                edge_mu, graph.theta_t, problem.table_at, problem.weight, shape, config, _forms(problem, rows)
+                edge_mu,
+                graph.theta_t,
+                problem.table_at,
+                problem.weight,
+                shape,
+                config,
+                _forms(problem, rows),
+                *NO_STATE,
             ),
             edge_var=edge_var,
             q_size=q_size,

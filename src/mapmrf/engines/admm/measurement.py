@@ -21,13 +21,12 @@ from mapmrf.engines.admm.forest_qp import (
     slot_col,
     slot_row,
 )
-from mapmrf.engines.admm.penalty import Penalty, SphereKind
+from mapmrf.engines.admm.penalty import SphereKind
 from mapmrf.engines.admm.structs import (
     Batches,
     BatchRow,
     FactorKind,
     FactorPlace,
-    FactorState,
     Iterates,
     PairArrays,
     Rounding,
@@ -84,10 +83,10 @@ def total(constant: float, of_variables: Sums, of_factors: Sums) -> Floats:
 
 @compiled
 def measure_compact_pairs(
-    tasks: Batches, penalty: Penalty, pairs: PairArrays, iterates: Iterates, rounding: Rounding, found: Sums
+    tasks: Batches, pairs: PairArrays, iterates: Iterates, rounding: Rounding, found: Sums
 ) -> None:
     """Measure 2x2 factors of compact variables, a record of `found` per task."""
-    rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
+    rho, last_rho_c = iterates.penalty[0].rho, iterates.penalty[0].last_rho_c
     mu, q, edge_mu = iterates.mu, iterates.q, pairs.edge_mu
     edge_var, labels = rounding.edge_var, rounding.labels
     for number in range(len(tasks)):
@@ -112,20 +111,13 @@ def measure_compact_pairs(
 
 @bare
 def measure_tables(
-    tasks: Batches,
-    penalty: Penalty,
-    tables: TableArrays,
-    iterates: Iterates,
-    factors: FactorState,
-    rounding: Rounding,
-    scratch: Scratch,
-    found: Sums,
+    tasks: Batches, tables: TableArrays, iterates: Iterates, rounding: Rounding, scratch: Scratch, found: Sums
 ) -> None:
     """Measure factors of all other kinds, a record of `found` per task."""
     for number in range(len(tasks)):
         task = tasks[number]
         arity, kind, n_states = task.arity, task.kind, task.n_states
-        theta, c, shape_at = tables.theta, penalty[0].c, task.shape_at
+        theta, c, shape_at = tables.theta, iterates.penalty[0].c, task.shape_at
         sizes, widths = tables.shape[shape_at : shape_at + arity], tables.shape[shape_at + arity : shape_at + 2 * arity]
         lam, copies, digits = scratch.numbers[0, :n_states], scratch.numbers[1], scratch.integers[0]
         structured = kind == FactorKind.FOREST and len(tables.forms.of) > 0 and sizes[0] >= BOUND_STATES
@@ -134,7 +126,7 @@ def measure_tables(
             a = task.factor_at + f
             place = FactorPlace(task.edge_at + f * arity, task.q_at + f * task.q_width, sizes, widths)
             table_at, weight = tables.table_at[a], weight_of(tables.weight, a)
-            _load_multipliers(place, penalty, tables.edge_mu, iterates, lam)
+            _load_multipliers(place, tables.edge_mu, iterates, lam)
             if structured and tables.forms.of[a] >= 0:
                 bound += _form_bound(a, weight, tables, sizes, lam, scratch)
             else:
@@ -142,16 +134,16 @@ def measure_tables(
             value += weight * theta[table_at + _configuration(place, rounding)]
             if kind == FactorKind.PAIR2:
                 for v in range(4):
-                    copies[v] = factors.s[place.at + v]
+                    copies[v] = tables.s[place.at + v]
                 relaxed += pair2_value(theta, table_at, weight, copies[1], copies[3])
             else:
                 slot_at = task.slot_at + f * task.slot_width
-                for e in range(slot_at, slot_at + factors.n_slots[a]):
-                    slot = factors.slots[e]
+                for e in range(slot_at, slot_at + tables.n_slots[a]):
+                    slot = tables.slots[e]
                     t = slot_row(slot) * sizes[1] + slot_col(slot) if kind == FactorKind.FOREST else slot
-                    relaxed += weight * theta[table_at + t] * factors.x[e]
+                    relaxed += weight * theta[table_at + t] * tables.x[e]
                 config = tables.config[task.config_at :]
-                _support_marginals(kind, slot_at, factors.n_slots[a], factors, sizes, config, copies)
+                _support_marginals(kind, slot_at, tables.n_slots[a], tables, sizes, config, copies)
             o = 0
             for k in range(arity):
                 compact = widths[k] < sizes[k]
@@ -180,10 +172,10 @@ def _form_bound(a: int, weight: float, tables: TableArrays, sizes: Ints, lam: Fl
 
 @inlined
 def _support_marginals(
-    kind: int, at: int, n: int, factors: FactorState, sizes: Ints, config: Ints, copies: Floats
+    kind: int, at: int, n: int, tables: TableArrays, sizes: Ints, config: Ints, copies: Floats
 ) -> None:
     """Compute M mu_a of one factor from its support of n slots; `config` has the states of its configurations."""
-    slots, x, arity = factors.slots, factors.x, len(sizes)
+    slots, x, arity = tables.slots, tables.x, len(sizes)
     n_states = 0
     for k in range(arity):
         n_states += sizes[k]
@@ -206,9 +198,9 @@ def _support_marginals(
 
 
 @inlined
-def _load_multipliers(place: FactorPlace, penalty: Penalty, edge_mu: Ints, iterates: Iterates, lam: Floats) -> None:
+def _load_multipliers(place: FactorPlace, edge_mu: Ints, iterates: Iterates, lam: Floats) -> None:
     """Load the multipliers of one factor's edges; compact variables are expanded."""
-    last_leak, last_rho_c = penalty[0].last_leak, penalty[0].last_rho_c
+    last_leak, last_rho_c = iterates.penalty[0].last_leak, iterates.penalty[0].last_rho_c
     i = o = 0
     for k in range(len(place.sizes)):
         v = edge_mu[place.e_at + k]
@@ -282,9 +274,9 @@ def _row_maximum(theta: Floats, at: int, weight: float, lam: Floats, tail: int, 
 
 
 @compiled
-def pair_marginals(place: Ints, at: Ints, coupling: Floats, penalty: Penalty, iterates: Iterates, out: Floats) -> None:
+def pair_marginals(place: Ints, at: Ints, coupling: Floats, iterates: Iterates, out: Floats) -> None:
     """Compute M mu_a of compact 2x2 factors, with ends at `place` in q and `at` in mu, by the next factor step."""
-    rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
+    rho, last_rho_c = iterates.penalty[0].rho, iterates.penalty[0].last_rho_c
     mu, q = iterates.mu, iterates.q
     for f in range(len(coupling)):
         m1, m2 = mu[at[0, f]], mu[at[1, f]]
@@ -294,11 +286,9 @@ def pair_marginals(place: Ints, at: Ints, coupling: Floats, penalty: Penalty, it
 
 
 @compiled
-def measure_variables(
-    penalty: Penalty, variables: VariableArrays, iterates: Iterates, rounding: Rounding, found: Sums
-) -> None:
+def measure_variables(variables: VariableArrays, iterates: Iterates, rounding: Rounding, found: Sums) -> None:
     """Compute the sums over all variables."""
-    last_leak, last_rho_c = penalty[0].last_leak, penalty[0].last_rho_c
+    last_leak, last_rho_c = iterates.penalty[0].last_leak, iterates.penalty[0].last_rho_c
     mu, q, theta, labels = iterates.mu, iterates.q, variables.theta, rounding.labels
     var_at, nbr_ptr, nbr_q = variables.var_at, variables.nbr_ptr, variables.nbr_q
     bound = value = relaxed = integrality = 0.0

@@ -22,18 +22,17 @@ from mapmrf.engines.admm.measurement import (
     new_sums,
     total,
 )
-from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import (
     BATCH,
     Batches,
     BatchRow,
     FactorKind,
-    FactorState,
     ItemArrays,
     Iterates,
     Rounding,
     Scratch,
     SphereState,
+    TableArrays,
 )
 from mapmrf.engines.admm.variable_steps import item_multiplier, item_value
 from mapmrf.engines.constraint_factors.model import CountingFactors
@@ -64,16 +63,10 @@ class IndexedSteps:
     """
 
     def __init__(
-        self,
-        layout: Layout,
-        workers: Workers,
-        penalty: Penalty,
-        iterates: Iterates,
-        factors: FactorState,
-        rounding: Rounding,
+        self, layout: Layout, workers: Workers, iterates: Iterates, tables: TableArrays, rounding: Rounding
     ) -> None:
-        self.layout, self.workers, self.penalty = layout, workers, penalty
-        self.iterates, self.factors, self.rounding = iterates, factors, rounding
+        self.layout, self.workers = layout, workers
+        self.iterates, self.tables, self.rounding = iterates, tables, rounding
         self.boundary: Ints = np.zeros(0, dtype=np.int64)
         share, rows = layout.share, layout.rows
         self.tasks = cut_tasks([row._replace(end=n) for row, n in zip(rows, share.inside, strict=True)], CHUNK)
@@ -90,7 +83,7 @@ class IndexedSteps:
     def plan(self, sphere: SphereState) -> None:
         """Plan all kernel calls for this sphere; also after an array was replaced."""
         self.sphere = sphere
-        inputs = self.penalty, sphere, self.layout.own_variables
+        inputs = sphere, self.layout.own_variables
         spans = self.workers.spans(len(sphere.norm2))
         if self.all_compact:
             compact = [(*span, *inputs, self.iterates) for span in spans]
@@ -104,8 +97,7 @@ class IndexedSteps:
     def _plan_factors(self, tasks: dict[int, Batches]) -> list[KernelCalls]:
         """Plan the kernel of every kind of factor and its calls, with an equal share of the work each."""
         threads = range(self.workers.n)
-        pairs = self.penalty, self.layout.pairs, self.iterates
-        tables = self.penalty, self.layout.tables, self.iterates, self.factors
+        pairs, tables = (self.layout.pairs, self.iterates), (self.tables, self.iterates)
         plan: list[KernelCalls] = []
         for kind, pieces in tasks.items():
             if kind == FactorKind.PAIR2_COMPACT:
@@ -113,7 +105,7 @@ class IndexedSteps:
                 plan.append(KernelCalls(factor_steps.update_compact_pairs, of_pairs))
                 continue
             step = TABLE_STEPS[kind]
-            if kind == FactorKind.FOREST and len(self.layout.tables.forms.of):
+            if kind == FactorKind.FOREST and len(self.tables.forms.of):
                 step = factor_steps.update_structured
             for part in rounds_of(pieces, self.workers.n):
                 of_tables = [(part[t :: self.workers.n].copy(), *tables, self.scratch[t]) for t in threads]
@@ -123,8 +115,8 @@ class IndexedSteps:
     def _plan_measurement(self) -> None:
         """Plan the measurement of every kind of factor; each call writes its own part of the sums."""
         self._sums = new_sums(sum(len(tasks) for tasks in self.owned_tasks.values()))
-        pairs = self.penalty, self.layout.pairs, self.iterates, self.rounding
-        tables = self.penalty, self.layout.tables, self.iterates, self.factors, self.rounding
+        pairs = self.layout.pairs, self.iterates, self.rounding
+        tables = self.tables, self.iterates, self.rounding
         self._measurement_calls: list[KernelCalls] = []
         at = 0
         for kind, tasks in self.owned_tasks.items():
@@ -148,7 +140,7 @@ class IndexedSteps:
         if self.workers.n > 1 or not self.all_compact:
             return False
         parts = self.layout.pairs, self.sphere, self.layout.variables, self.iterates
-        variable_steps.iterate_pairs(n, self.tasks[FactorKind.PAIR2_COMPACT], self.penalty, *parts)
+        variable_steps.iterate_pairs(n, self.tasks[FactorKind.PAIR2_COMPACT], *parts)
         return True
 
     def update_mu_f(self) -> None:
@@ -191,7 +183,7 @@ class IndexedSteps:
     def measured(self, theta: Floats) -> Floats:
         """Return these sums for other unary potentials."""
         variables, of_variables = self.layout.own_variables._replace(theta=theta), new_sums()
-        measure_variables(self.penalty, variables, self.iterates, self.rounding, of_variables)
+        measure_variables(variables, self.iterates, self.rounding, of_variables)
         for calls in self._measurement_calls:
             calls.run(self.workers)
         return total(self.layout.constant, of_variables, self._sums)
@@ -199,7 +191,7 @@ class IndexedSteps:
     def write_multipliers(self, lam: Floats) -> None:
         """Write the multipliers of every edge, in the layout of q, which may be the output itself."""
         layout = self.layout
-        variable_steps.write_multipliers(self.penalty, layout.variables, layout.items, self.iterates, lam)
+        variable_steps.write_multipliers(layout.variables, layout.items, self.iterates, lam)
 
 
 # -- Work of the ADMM threads: pieces of batches, and scratch for each thread -----------------------------------------
@@ -299,12 +291,12 @@ class ConstrainedSteps(IndexedSteps):
 
     def update_mu_f(self) -> None:
         super().update_mu_f()
-        update_counting(self.penalty, self.counting, self.items, self.iterates, self.state)
+        update_counting(self.counting, self.items, self.iterates, self.state)
 
     def measure(self, labels: Ints) -> Floats:
         """Return the sums; `labels` become the rounded ones, or other ones that satisfy all constraints."""
         theta, own = self.layout.own_variables.theta.copy(), new_sums()
-        measure_counting(self.penalty, self.counting, self.items, self.iterates, self.state, theta, own)
+        measure_counting(self.counting, self.items, self.iterates, self.state, theta, own)
         sums, counted = self.measured(theta), own[0]
         graph = self.layout.problem.graph
         labels[:] = self.rounding.labels
@@ -336,42 +328,34 @@ class CountingState(NamedTuple):
 
 
 @bare
-def update_counting(
-    penalty: Penalty, factors: CountingFactors, items: ItemArrays, iterates: Iterates, state: CountingState
-) -> None:
+def update_counting(factors: CountingFactors, items: ItemArrays, iterates: Iterates, state: CountingState) -> None:
     """Take the factor step: z = argmin over the hull of penalty v + rho/2 |t - z|^2, t = c mu + lam / rho."""
-    p = penalty[0]
+    p = iterates.penalty[0]
     rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
     q, scores, z = iterates.q[items.q_at :], state.scores, state.z
     for f in range(len(factors.kind)):
         begin, end = factors.item_ptr[factors.group_ptr[f]], factors.item_ptr[factors.group_ptr[f + 1]]
         for j in range(begin, end):
-            lam = item_multiplier(j, penalty, items, iterates)
+            lam = item_multiplier(j, items, iterates)
             scores[j] = c * item_value(j, items, iterates.mu) + target_lam * lam
         state.violation[f] = project(f, factors, scores, factors.penalty[f] / rho, z)
         for j in range(begin, end):
-            lam = item_multiplier(j, penalty, items, iterates)
+            lam = item_multiplier(j, items, iterates)
             q[j] = rho * (relax * z[j] + (1.0 - relax) * c * item_value(j, items, iterates.mu)) - lam
 
 
 @bare
 def measure_counting(
-    penalty: Penalty,
-    factors: CountingFactors,
-    items: ItemArrays,
-    iterates: Iterates,
-    state: CountingState,
-    theta: Floats,
-    found: Sums,
+    factors: CountingFactors, items: ItemArrays, iterates: Iterates, state: CountingState, theta: Floats, found: Sums
 ) -> None:
     """Compute sums over the counting factors; subtract their multipliers from theta, which the variables' sums use.
 
     This is compensated in `relaxed` of these sums.
     """
     bound = relaxed = primal2 = primal_max = integrality = size = 0.0
-    c, scores = penalty[0].c, state.scores
+    c, scores = iterates.penalty[0].c, state.scores
     for j in range(len(items.at)):
-        here, lam = item_value(j, items, iterates.mu), item_multiplier(j, penalty, items, iterates)
+        here, lam = item_value(j, items, iterates.mu), item_multiplier(j, items, iterates)
         scores[j] = lam
         size += abs(lam)
         if items.sign[j] == 0.0:

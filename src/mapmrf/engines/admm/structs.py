@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.model.structured_pairs import PairForms
 
 SAME = 1 << 11
@@ -51,7 +52,7 @@ class BatchRow(NamedTuple):
     shape_at, config_at
         Offsets of its description in `TableArrays.shape` and `TableArrays.config`.
     pull_at
-        Offset of its configurations in `FactorState.pull`.
+        Offset of its configurations in `TableArrays.pull`.
     """
 
     kind: int
@@ -117,11 +118,23 @@ class PairArrays(NamedTuple):
 
 
 class TableArrays(NamedTuple):
-    """All other factors: positions of their variables in mu, tables and weights, and the shapes of their batches.
+    """All other factors, and their state in a run, which is empty in a `Layout`.
 
-    `shape` holds for every batch the sizes of its variables, the widths of their blocks in mu, and the offsets of a
-    factor's states; `config` the states of every configuration, if the kind of the batch needs them. `forms` says which
-    pairwise tables are maximised in linear time.
+    edge_mu
+        Positions of their variables in mu.
+    theta, table_at, weight
+        Tables and weights.
+    shape, config
+        For every batch the sizes of its variables, the widths of their blocks in mu, and the offsets of a factor's
+        states; the states of every configuration, if the kind of the batch needs them.
+    forms
+        Which pairwise tables are maximised in linear time.
+    s
+        The copies M_ia mu_a of 2x2 factors, laid out like q. All others recover them from the support.
+    slots, x, n_slots
+        mu_a as its support, masses that sum to 1, and the support's size: the starting point of the factor's next step.
+    pull
+        Addition of a sphere on the factors to the potential of every configuration; empty without.
     """
 
     edge_mu: NDArray[np.uint32]
@@ -131,6 +144,11 @@ class TableArrays(NamedTuple):
     shape: Ints
     config: Ints
     forms: PairForms
+    s: Floats
+    slots: NDArray[np.int32]
+    x: Floats
+    n_slots: NDArray[np.int32]
+    pull: Floats
 
 
 class ItemArrays(NamedTuple):
@@ -164,7 +182,7 @@ class FactorPlace(NamedTuple):
 
 
 class Iterates(NamedTuple):
-    """The iterates of ADMM: mu_v, the sphere's multipliers lam_i, and q = rho s - lam with s = M_ia mu_a, per edge.
+    """The iterates of ADMM: mu_v, the sphere's multipliers lam_i, q = rho s - lam with s = M_ia mu_a per edge, and rho.
 
     The multipliers of the edges are not stored: after the variable step they are ``lam = leak (rho c mu - q)``, so that
     one array serves for both copies and multipliers. Neither is upsilon, which the variable step computes when needed.
@@ -173,25 +191,7 @@ class Iterates(NamedTuple):
     mu: Floats
     lam_v: Floats
     q: Floats
-
-
-class FactorState(NamedTuple):
-    """State of the factors in a run.
-
-    s
-        The copies M_ia mu_a of 2x2 factors that are not compact, laid out like q. All others recover them from the
-        support, or by another step.
-    slots, x, n_slots
-        mu_a as its support, masses that sum to 1, and the support's size: the starting point of the factor's next step.
-    pull
-        Addition of a sphere on the factors to the potential of every configuration; empty without.
-    """
-
-    s: Floats
-    slots: NDArray[np.int32]
-    x: Floats
-    n_slots: NDArray[np.int32]
-    pull: Floats
+    penalty: Penalty
 
 
 class SphereState(NamedTuple):

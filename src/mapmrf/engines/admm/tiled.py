@@ -19,8 +19,8 @@ from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.admm.factor_qp import pair2_step
 from mapmrf.engines.admm.factor_steps import step_pairs
 from mapmrf.engines.admm.measurement import Sums, new_sums, total
-from mapmrf.engines.admm.penalty import Penalty, update_lam, update_rho
-from mapmrf.engines.admm.structs import SAME, FactorState, Iterates, PairArrays, Rounding, SphereState, VariableArrays
+from mapmrf.engines.admm.penalty import update_lam, update_rho
+from mapmrf.engines.admm.structs import SAME, Iterates, PairArrays, Rounding, SphereState, TableArrays, VariableArrays
 from mapmrf.engines.admm.variable_steps import BLOCK, ROOM, block_sum, update_compact_chunk, update_upsilon
 from mapmrf.run.pool import Workers
 
@@ -77,17 +77,11 @@ class TiledSteps:
     """
 
     def __init__(
-        self,
-        layout: Layout,
-        workers: Workers,
-        penalty: Penalty,
-        iterates: Iterates,
-        factors: FactorState,
-        rounding: Rounding,
+        self, layout: Layout, workers: Workers, iterates: Iterates, tables: TableArrays, rounding: Rounding
     ) -> None:
         assert layout.runs is not None
         self.layout, self.runs, self.workers = layout, layout.runs.arrays, workers
-        self.penalty, self.iterates, self.factors, self.rounding = penalty, iterates, factors, rounding
+        self.iterates, self.tables, self.rounding = iterates, tables, rounding
         self.boundary: Ints = np.zeros(0, dtype=np.int64)
 
     @property
@@ -102,9 +96,8 @@ class TiledSteps:
         self.sphere, self.lattice = sphere, LatticeModel(tiles, self.layout.pairs, self.layout.variables)
         self.n_tiles = len(tiles.piece_ptr) - 1
         spans = self.workers.spans(self.n_tiles) if len(self.boundary) == 0 else self._spans_of_part(size)
-        arrays = self.penalty, self.lattice
-        self._crossing = [(*span, span[1] * size, *arrays, self.iterates) for span in spans]
-        self._tiles = [(*span, span[1] * size, *arrays, sphere, self.iterates) for span in spans]
+        self._crossing = [(*span, span[1] * size, self.lattice, self.iterates) for span in spans]
+        self._tiles = [(*span, span[1] * size, self.lattice, sphere, self.iterates) for span in spans]
         self.found = new_sums(self.n_tiles)
 
     def _spans_of_part(self, size: int) -> list[tuple[int, int]]:
@@ -116,7 +109,7 @@ class TiledSteps:
 
     def iterate(self, n: int) -> bool:
         if self.workers.n == 1:
-            iterate_lattice(n, self.penalty, self.lattice, self.sphere, self.iterates)
+            iterate_lattice(n, self.lattice, self.sphere, self.iterates)
         return self.workers.n == 1
 
     def update_mu_f(self) -> None:
@@ -141,13 +134,13 @@ class TiledSteps:
         update_tiles(*self._tiles[1])
 
     def measure(self, labels: Ints) -> Floats:
-        arrays = self.penalty, self.lattice, self.iterates, labels
+        arrays = self.lattice, self.iterates, labels
         spans = self.workers.spans(self.n_tiles)
         self.workers.run(measure_tiles, [(*span, *arrays, self.found[slice(*span)]) for span in spans])
         return total(self.layout.constant, new_sums(), self.found)
 
     def write_multipliers(self, lam: Floats) -> None:
-        run_multipliers(self.runs, self.penalty, self.iterates, lam)
+        run_multipliers(self.runs, self.iterates, lam)
 
 
 # -- Measurements on runs of binary pairs, tile by tile ----------------------------------------------------------------
@@ -157,9 +150,7 @@ N_TERMS = 5  # number of terms summed per factor or variable; they lie at fixed 
 
 
 @compiled
-def measure_tiles(
-    first: int, last: int, penalty: Penalty, lattice: LatticeModel, iterates: Iterates, labels: Ints, found: Sums
-) -> None:
+def measure_tiles(first: int, last: int, lattice: LatticeModel, iterates: Iterates, labels: Ints, found: Sums) -> None:
     """Compute sums over the factors and variables of tiles first:last, a record of `found` per tile."""
     tiles = lattice.tiles
     sum_q, terms = np.empty(min(tiles.size, tiles.n_vars)), np.empty(N_TERMS * BLOCK)
@@ -172,7 +163,7 @@ def measure_tiles(
             for skip in range(0, n, BLOCK):
                 count = min(BLOCK, n - skip)
                 place = (at + skip, v1 + skip, v2 + skip, count)
-                _pair_terms(place, penalty, lattice.pairs, iterates, labels, terms)
+                _pair_terms(place, lattice.pairs, iterates, labels, terms)
                 _add_terms(terms, count, sums)
         record = found[tile - first]
         record.primal2, record.primal_max, record.integrality = sums[3], 0.5 * sums[4], 0.0
@@ -181,7 +172,7 @@ def measure_tiles(
         begin = tile * tiles.size
         for skip in range(0, min(tiles.size, tiles.n_vars - begin), BLOCK):
             count = min(BLOCK, tiles.n_vars - begin - skip, tiles.size - skip)
-            _variable_terms(begin + skip, count, penalty, lattice, iterates, labels, sum_q[skip:], terms)
+            _variable_terms(begin + skip, count, lattice, iterates, labels, sum_q[skip:], terms)
             _add_terms(terms, count, sums)
         record.bound, record.value, record.relaxed, record.integrality = sums[0], sums[1], sums[2], 0.5 * sums[4]
 
@@ -200,16 +191,11 @@ def _add_terms(terms: Floats, n: int, sums: Floats) -> None:
 
 @bare
 def _pair_terms(
-    place: tuple[int, int, int, int],
-    penalty: Penalty,
-    pairs: PairArrays,
-    iterates: Iterates,
-    labels: Ints,
-    terms: Floats,
+    place: tuple[int, int, int, int], pairs: PairArrays, iterates: Iterates, labels: Ints, terms: Floats
 ) -> None:
     """Compute the terms of consecutive factors: bound, value, relaxed, primal2, and twice the largest residual."""
     at, v1, v2, n = place
-    mu, q, rho, last_rho_c = iterates.mu, iterates.q, penalty[0].rho, penalty[0].last_rho_c
+    mu, q, rho, last_rho_c = iterates.mu, iterates.q, iterates.penalty[0].rho, iterates.penalty[0].last_rho_c
     second, j_at = len(q) // 2, 0 if pairs.shared else at
     m1, m2, l1, l2 = mu[v1 : v1 + n], mu[v2 : v2 + n], labels[v1 : v1 + n], labels[v2 : v2 + n]
     q1, q2 = q[at : at + n], q[second + at : second + at + n]
@@ -230,17 +216,10 @@ def _pair_terms(
 
 @bare
 def _variable_terms(
-    base: int,
-    n: int,
-    penalty: Penalty,
-    lattice: LatticeModel,
-    iterates: Iterates,
-    labels: Ints,
-    total: Floats,
-    terms: Floats,
+    base: int, n: int, lattice: LatticeModel, iterates: Iterates, labels: Ints, total: Floats, terms: Floats
 ) -> None:
     """Compute the terms of n variables from `base` on: bound, value, relaxed, 0, twice the distance from 0 and 1."""
-    last_rho_c = penalty[0].last_rho_c
+    last_rho_c = iterates.penalty[0].last_rho_c
     nbr_ptr = lattice.variables.nbr_ptr[base : base + n + 1]
     m, th, label = iterates.mu[base : base + n], lattice.variables.theta[base : base + n], labels[base : base + n]
     for i in range(n):
@@ -264,19 +243,19 @@ class LatticeModel(NamedTuple):
 
 
 @compiled
-def iterate_lattice(n: int, penalty: Penalty, lattice: LatticeModel, sphere: SphereState, iterates: Iterates) -> None:
+def iterate_lattice(n: int, lattice: LatticeModel, sphere: SphereState, iterates: Iterates) -> None:
     """Run n iterations: the loop of `Engine.run` in one call."""
     n_tiles = len(lattice.tiles.piece_ptr) - 1
     for _ in range(n):
         update_upsilon(sphere.norm2, sphere.target2, sphere.scale, sphere.blocks)
-        update_tiles(0, n_tiles, len(iterates.mu), penalty, lattice, sphere, iterates)
-        update_lam(penalty)
-        update_rho(penalty)
+        update_tiles(0, n_tiles, len(iterates.mu), lattice, sphere, iterates)
+        update_lam(iterates.penalty)
+        update_rho(iterates.penalty)
 
 
 @compiled
 def update_tiles(
-    first: int, last: int, beyond: int, penalty: Penalty, lattice: LatticeModel, sphere: SphereState, iterates: Iterates
+    first: int, last: int, beyond: int, lattice: LatticeModel, sphere: SphereState, iterates: Iterates
 ) -> None:
     """Update mu_a, mu_i and lam_i of tiles first:last, except for mu_a of factors with a variable from `beyond` on.
 
@@ -287,20 +266,18 @@ def update_tiles(
     for tile in range(first, last):
         for number in range(tiles.piece_ptr[tile], tiles.piece_ptr[tile + 1]):
             if _highest(tiles, number) < beyond:
-                _update_piece(number, penalty, lattice, iterates)
+                _update_piece(number, lattice, iterates)
         sum_parts(tile, tiles, iterates.q, total)
-        _update_tile(tile, penalty, lattice, sphere, iterates, total, room)
+        _update_tile(tile, lattice, sphere, iterates, total, room)
 
 
 @compiled
-def update_pieces(
-    first: int, last: int, beyond: int, penalty: Penalty, lattice: LatticeModel, iterates: Iterates
-) -> None:
+def update_pieces(first: int, last: int, beyond: int, lattice: LatticeModel, iterates: Iterates) -> None:
     """Update mu_a of the factors of tiles first:last that have a variable from `beyond` on."""
     tiles = lattice.tiles
     for number in range(tiles.piece_ptr[first], tiles.piece_ptr[last]):
         if _highest(tiles, number) >= beyond:
-            _update_piece(number, penalty, lattice, iterates)
+            _update_piece(number, lattice, iterates)
 
 
 @bare
@@ -311,7 +288,7 @@ def _highest(tiles: Tiles, number: int) -> int:
 
 
 @bare
-def _update_piece(number: int, penalty: Penalty, lattice: LatticeModel, iterates: Iterates) -> None:
+def _update_piece(number: int, lattice: LatticeModel, iterates: Iterates) -> None:
     """Take the factor step of a piece."""
     at, v1, v2, n = lattice.tiles.piece[number]
     mu, q, pairs = iterates.mu, iterates.q, lattice.pairs
@@ -327,7 +304,7 @@ def _update_piece(number: int, penalty: Penalty, lattice: LatticeModel, iterates
             q[at2 : at2 + count],
             pairs.strength[j_at : j_at + count],
             pairs.unit,
-            penalty,
+            iterates.penalty,
         )
 
 
@@ -346,26 +323,20 @@ def sum_parts(tile: int, tiles: Tiles, q: Floats, total: Floats) -> None:
 
 @bare
 def _update_tile(
-    tile: int,
-    penalty: Penalty,
-    lattice: LatticeModel,
-    sphere: SphereState,
-    iterates: Iterates,
-    total: Floats,
-    room: Floats,
+    tile: int, lattice: LatticeModel, sphere: SphereState, iterates: Iterates, total: Floats, room: Floats
 ) -> None:
     """Take the variable step of a tile, which consists of whole chunks of the sphere."""
     size, chunk_size = lattice.tiles.size, sphere.chunk_size
     begin, end = tile * size, min((tile + 1) * size, lattice.tiles.n_vars)
     for chunk in range(begin // chunk_size, (end - 1) // chunk_size + 1):
         chunk_end = min((chunk + 1) * chunk_size, end)
-        update_compact_chunk(chunk, chunk_end, begin, total, penalty, sphere, lattice.variables, iterates, room)
+        update_compact_chunk(chunk, chunk_end, begin, total, sphere, lattice.variables, iterates, room)
 
 
 @compiled
-def run_multipliers(runs: RunArrays, penalty: Penalty, iterates: Iterates, lam: Floats) -> None:
+def run_multipliers(runs: RunArrays, iterates: Iterates, lam: Floats) -> None:
     """Write the multipliers of all edges, laid out like q, which may be the output itself."""
-    last_rho_c, mu, q = penalty[0].last_rho_c, iterates.mu, iterates.q
+    last_rho_c, mu, q = iterates.penalty[0].last_rho_c, iterates.mu, iterates.q
     second = len(q) // 2
     for r in range(len(runs.first)):
         begin, n = runs.begin[r], runs.begin[r + 1] - runs.begin[r]

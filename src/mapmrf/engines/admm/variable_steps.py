@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.admm.factor_steps import update_compact_pairs
-from mapmrf.engines.admm.penalty import Penalty, SphereKind, next_rho, target_weight, update_lam, update_rho
+from mapmrf.engines.admm.penalty import SphereKind, next_rho, target_weight, update_lam, update_rho
 from mapmrf.engines.admm.structs import Batches, ItemArrays, Iterates, PairArrays, SphereState, VariableArrays
 
 BLOCK = 256  # compact variables updated together
@@ -45,13 +45,13 @@ def update_upsilon(norm2: Floats, target2: Floats, scale: Floats, blocks: bool) 
 
 @compiled
 def update_compact_variables(
-    first: int, last: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
+    first: int, last: int, sphere: SphereState, variables: VariableArrays, iterates: Iterates
 ) -> None:
     """Update mu_i and lam_i of chunks first:last of compact variables; see `update_variables`."""
     room = np.empty(ROOM)
     for chunk in range(first, last):
         end = min((chunk + 1) * sphere.chunk_size, len(variables.nbr_ptr) - 1)
-        update_compact_chunk(chunk, end, 0, None, penalty, sphere, variables, iterates, room)
+        update_compact_chunk(chunk, end, 0, None, sphere, variables, iterates, room)
 
 
 @inlined  # spheres on single variables have as many chunks: a call each took half as long again
@@ -60,7 +60,6 @@ def update_compact_chunk(
     end: int,
     total_at: int,
     total: Floats | None,
-    penalty: Penalty,
     sphere: SphereState,
     variables: VariableArrays,
     iterates: Iterates,
@@ -78,7 +77,7 @@ def update_compact_chunk(
         else:
             for i in range(n):
                 room[i] = total[base - total_at + i]
-        square, rest = _update_block(base, n, sphere.scale[chunk], penalty, variables, iterates, room)
+        square, rest = _update_block(base, n, sphere.scale[chunk], variables, iterates, room)
         norm2 += square
         off2 += rest
     sphere.norm2[chunk], sphere.off2[chunk] = norm2, off2
@@ -101,20 +100,14 @@ def _gather(base: int, n: int, variables: VariableArrays, q: Floats, total_q: Fl
 
 @bare
 def _update_block(
-    base: int,
-    n: int,
-    scale: float,
-    penalty: Penalty,
-    variables: VariableArrays,
-    iterates: Iterates,
-    room: Floats,
+    base: int, n: int, scale: float, variables: VariableArrays, iterates: Iterates, room: Floats
 ) -> tuple[float, float]:
     """Update mu_i and lam_i of n compact variables from `base` on, sums of q in `room`; return both norm terms."""
-    p = penalty[0]
+    p = iterates.penalty[0]
     rho_v, c, leak_v, target_lam_v, q_weight_v = p.rho_v, p.c, p.leak_v, p.target_lam_v, p.q_weight_v
     q_weight, on, frozen = p.q_weight, p.sphere != SphereKind.OFF, 1.0 if p.k >= p.freeze_after else 0.0
     denominator, denominator_edge = p.denominator, p.denominator_edge
-    next_lam = target_weight(penalty, p.sphere_weight * next_rho(penalty))
+    next_lam = target_weight(iterates.penalty, p.sphere_weight * next_rho(iterates.penalty))
     m, lam, th = iterates.mu[base : base + n], iterates.lam_v[base : base + n], variables.theta[base : base + n]
     nbr_ptr = variables.nbr_ptr[base : base + n + 1]
     for i in range(n):
@@ -157,13 +150,7 @@ def block_sum(values: Floats, at: int, n: int) -> float:
 
 @bare
 def update_variables(
-    first: int,
-    last: int,
-    penalty: Penalty,
-    sphere: SphereState,
-    variables: VariableArrays,
-    items: ItemArrays | None,
-    iterates: Iterates,
+    first: int, last: int, sphere: SphereState, variables: VariableArrays, items: ItemArrays | None, iterates: Iterates
 ) -> None:
     """Update mu_i and lam_i of chunks first:last of variables of any width; items of constraints count like edges.
 
@@ -175,23 +162,18 @@ def update_variables(
     in ``norm2[chunk]`` and the squared sphere residual in ``off2[chunk]``.
     """
     for chunk in range(first, last):
-        _update_chunk(chunk, penalty, sphere, variables, items, iterates)
+        _update_chunk(chunk, sphere, variables, items, iterates)
 
 
 @bare
 def _update_chunk(
-    chunk: int,
-    penalty: Penalty,
-    sphere: SphereState,
-    variables: VariableArrays,
-    items: ItemArrays | None,
-    iterates: Iterates,
+    chunk: int, sphere: SphereState, variables: VariableArrays, items: ItemArrays | None, iterates: Iterates
 ) -> None:
-    p = penalty[0]
+    p = iterates.penalty[0]
     rho_v, c, leak_v, target_lam_v, q_weight_v = p.rho_v, p.c, p.leak_v, p.target_lam_v, p.q_weight_v
     q_weight, denominator, denominator_edge = p.q_weight, p.denominator, p.denominator_edge
     kind, frozen = p.sphere, p.k >= p.freeze_after
-    next_lam = target_weight(penalty, p.sphere_weight * next_rho(penalty))
+    next_lam = target_weight(iterates.penalty, p.sphere_weight * next_rho(iterates.penalty))
     mu, lam_v, q = iterates.mu, iterates.lam_v, iterates.q
     var_at, nbr_ptr, nbr_q, theta = variables.var_at, variables.nbr_ptr, variables.nbr_q, variables.theta
     begin, end = chunk * sphere.chunk_size, min((chunk + 1) * sphere.chunk_size, len(nbr_ptr) - 1)
@@ -285,11 +267,9 @@ def _distance2(kind: int, at: int, width: int, c: float, target_lam_v: float, mu
 
 
 @compiled
-def sphere_norms(
-    penalty: Penalty, sphere: SphereState, variables: VariableArrays, items: ItemArrays | None, iterates: Iterates
-) -> None:
+def sphere_norms(sphere: SphereState, variables: VariableArrays, items: ItemArrays | None, iterates: Iterates) -> None:
     """Squared norms of the first projection's points, per chunk."""
-    p = penalty[0]
+    p = iterates.penalty[0]
     var_at, nbr_ptr = variables.var_at, variables.nbr_ptr
     sphere.norm2[:] = 0.0
     for i in range(len(var_at) - 1):
@@ -301,11 +281,9 @@ def sphere_norms(
 
 
 @compiled
-def write_multipliers(
-    penalty: Penalty, variables: VariableArrays, items: ItemArrays | None, iterates: Iterates, lam: Floats
-) -> None:
+def write_multipliers(variables: VariableArrays, items: ItemArrays | None, iterates: Iterates, lam: Floats) -> None:
     """Write the multipliers of all edges and items, laid out like q, which may be the output itself."""
-    last_leak, last_rho_c = penalty[0].last_leak, penalty[0].last_rho_c
+    last_leak, last_rho_c = iterates.penalty[0].last_leak, iterates.penalty[0].last_rho_c
     var_at, nbr_ptr, nbr_q = variables.var_at, variables.nbr_ptr, variables.nbr_q
     for i in range(len(var_at) - 1):
         for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
@@ -314,7 +292,7 @@ def write_multipliers(
                 lam[place] = last_leak * (last_rho_c * iterates.mu[var_at[i] + w] - iterates.q[place])
     if items is not None:
         for j in range(len(items.at)):
-            lam[items.q_at + j] = item_multiplier(j, penalty, items, iterates)
+            lam[items.q_at + j] = item_multiplier(j, items, iterates)
 
 
 @compiled
@@ -345,9 +323,9 @@ def item_value(j: int, items: ItemArrays, mu: Floats) -> float:
 
 
 @bare
-def item_multiplier(j: int, penalty: Penalty, items: ItemArrays, iterates: Iterates) -> float:
+def item_multiplier(j: int, items: ItemArrays, iterates: Iterates) -> float:
     """Return the multiplier of an item, by the last iteration's penalty."""
-    p = penalty[0]
+    p = iterates.penalty[0]
     lam: float = p.last_leak * (p.last_rho_c * item_value(j, items, iterates.mu) - iterates.q[items.q_at + j])
     return lam
 
@@ -365,18 +343,12 @@ def by_variable(scope: Ints, nbr_ptr: Ints, values: NDArray[np.uint32]) -> NDArr
 
 @compiled
 def iterate_pairs(
-    n: int,
-    tasks: Batches,
-    penalty: Penalty,
-    pairs: PairArrays,
-    sphere: SphereState,
-    variables: VariableArrays,
-    iterates: Iterates,
+    n: int, tasks: Batches, pairs: PairArrays, sphere: SphereState, variables: VariableArrays, iterates: Iterates
 ) -> None:
     """Run n iterations on a model of compact variables and 2x2 factors: the loop of `Engine.run` in one call."""
     for _ in range(n):
         update_upsilon(sphere.norm2, sphere.target2, sphere.scale, sphere.blocks)
-        update_compact_pairs(tasks, penalty, pairs, iterates)
-        update_compact_variables(0, len(sphere.norm2), penalty, sphere, variables, iterates)
-        update_lam(penalty)
-        update_rho(penalty)
+        update_compact_pairs(tasks, pairs, iterates)
+        update_compact_variables(0, len(sphere.norm2), sphere, variables, iterates)
+        update_lam(iterates.penalty)
+        update_rho(iterates.penalty)

@@ -35,16 +35,6 @@ class PairTable(NamedTuple):
     form: int
 
 
-class FormScratch(NamedTuple):
-    """Scratch for one pair: prices of the rows, their transform, its maximising rows, and the envelope's arrays."""
-
-    rows: Floats
-    out: Floats
-    origin: Ints
-    peak: Ints
-    begin: Floats
-
-
 @inlined
 def pack(row: int, col: int, side: int) -> int:
     """Pack a slot of the forest's support."""
@@ -264,8 +254,7 @@ def _forest_price(factor: PairTable, forms: PairForms | None, limit: float, scra
     """Return row and column of the largest price above the limit, or -1."""
     if forms is not None:  # noqa: SIM102 (as above)
         if pays(factor, forms, STEP_STATES):
-            room = FormScratch(scratch.mass, scratch.pot, scratch.root, scratch.n_rows, scratch.col_sum)
-            return entering_by_form(scratch.price, factor, forms, limit, room)
+            return entering_by_form(scratch.price, factor, forms, limit, scratch)
     return _table_price(scratch.price, factor, limit, scratch.pot)
 
 
@@ -389,7 +378,9 @@ def _forest_order(k1: int, k2: int, support: Support, n: int, walk: ForestWalk) 
 
 # -- The largest price ``w T + a + b`` of a structured pair, in linear time: Potts, (truncated) linear or quadratic ---
 # With T = base + row + column - g, row and column parts are added to the prices a of the rows and b of the columns, and
-# the transform of `mapmrf.kernels.pair_transforms` maximises over the rows for every column.
+# the transform of `mapmrf.kernels.pair_transforms` maximises over the rows for every column. Of the forest's scratch,
+# `mass` takes the prices of the rows, `pot` their transform, `root` its maximising rows, and `n_rows` and `col_sum` the
+# envelope, which are all free then.
 
 
 @inlined
@@ -410,51 +401,51 @@ def pays(factor: PairTable, forms: PairForms, n_states: int) -> bool:
 
 
 @inlined
-def _load(price: Floats, factor: PairTable, forms: PairForms, room: FormScratch) -> PairForm:
-    """Load the prices of the rows plus the table's row part into `room.rows`; return the form."""
+def _load(price: Floats, factor: PairTable, forms: PairForms, room: ForestScratch) -> PairForm:
+    """Load the prices of the rows plus the table's row part into `room.mass`; return the form."""
     k = len(factor.table)
     at = forms.part_at[factor.form]
     for r in range(k):
-        room.rows[r] = price[r]
+        room.mass[r] = price[r]
     if at >= 0:
         for r in range(k):
-            room.rows[r] += factor.weight * forms.parts[at + r]
+            room.mass[r] += factor.weight * forms.parts[at + r]
     return pair_form(forms, factor.form, factor.weight)
 
 
 @inlined
-def largest_of_form(price: Floats, factor: PairTable, forms: PairForms, room: FormScratch) -> float:
+def largest_of_form(price: Floats, factor: PairTable, forms: PairForms, room: ForestScratch) -> float:
     """Return the largest price; `price` has the rows, then the columns."""
     k, weight = len(factor.table), factor.weight
     form = _load(price, factor, forms, room)
-    transform(form, room.rows, 0, room.out, 0, k, Envelope(room.peak, room.begin))
+    transform(form, room.mass, 0, room.pot, 0, k, Envelope(room.n_rows, room.col_sum))
     at, best = forms.part_at[factor.form], -np.inf
     if at >= 0:
         for c in range(k):
-            room.out[c] += weight * forms.parts[at + k + c]
+            room.pot[c] += weight * forms.parts[at + k + c]
     for c in range(k):
-        best = max(best, room.out[c] + price[k + c])
+        best = max(best, room.pot[c] + price[k + c])
     largest: float = best + weight * forms.base[factor.form]
     return largest
 
 
 @bare
-def best_of_form(price: Floats, factor: PairTable, forms: PairForms, room: FormScratch) -> tuple[int, int]:
+def best_of_form(price: Floats, factor: PairTable, forms: PairForms, room: ForestScratch) -> tuple[int, int]:
     """Return row and column of the largest price."""
     k, weight = len(factor.table), factor.weight
     form = _load(price, factor, forms, room)
-    trace_transform(form, room.rows, 0, room.out, room.origin, k, Envelope(room.peak, room.begin))
+    trace_transform(form, room.mass, 0, room.pot, room.root, k, Envelope(room.n_rows, room.col_sum))
     at, best, col = forms.part_at[factor.form], -np.inf, 0
     for c in range(k):
-        value = room.out[c] + price[k + c] + (weight * forms.parts[at + k + c] if at >= 0 else 0.0)
+        value = room.pot[c] + price[k + c] + (weight * forms.parts[at + k + c] if at >= 0 else 0.0)
         if value > best:
             best, col = value, c
-    return room.origin[col], col
+    return room.root[col], col
 
 
 @bare
 def entering_by_form(
-    price: Floats, factor: PairTable, forms: PairForms, limit: float, room: FormScratch
+    price: Floats, factor: PairTable, forms: PairForms, limit: float, room: ForestScratch
 ) -> tuple[int, int]:
     """Return row and column of the largest price if it is above a limit, else -1; the table has the last word.
 

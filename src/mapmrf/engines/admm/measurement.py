@@ -14,8 +14,8 @@ from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.engines.admm.factor_qp import pair2_step
 from mapmrf.engines.admm.forest_qp import (
     BOUND_STATES,
-    FormScratch,
     PairTable,
+    forest_scratch,
     largest_of_form,
     pays,
     slot_col,
@@ -166,8 +166,7 @@ def _form_bound(a: int, weight: float, tables: TableArrays, sizes: Ints, lam: Fl
     pair = PairTable(tables.theta[at : at + k * k].reshape(k, k), weight, tables.forms.of[a])
     if not pays(pair, tables.forms, BOUND_STATES):
         return largest_price(tables.theta, at, weight, sizes, lam, integers[0], k * k)
-    room = FormScratch(numbers[2], numbers[3], integers[1], integers[2], numbers[4])
-    return largest_of_form(lam, pair, tables.forms, room)
+    return largest_of_form(lam, pair, tables.forms, forest_scratch(numbers[2:], integers))
 
 
 @inlined

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +42,9 @@ class Layout:
 
     Constraints are `counting` factors with `items`; `q_size` does not include these, which follow all edges.
 
-    If there are only such pairs and they form long runs, as on images, `runs` has them in the order of q. The index
-    arrays, `edge_var` and those of edges in `variables`, `pairs` and `tables`, are then empty.
+    If there are only such pairs and they form long runs, as on images, `runs` has them in the order of q, which is
+    `order` unless it is that of the problem. The index arrays, `edge_var` and those of edges in `variables`, `pairs`
+    and `tables`, are then empty.
 
     A part of a larger model has a `share` of its problem; `constant` is that of the part's own terms.
     """
@@ -58,6 +58,7 @@ class Layout:
     pairs: PairArrays
     tables: TableArrays
     runs: Runs | None
+    order: Ints | None
     edge_var: NDArray[np.uint32]
     q_size: int
     slot_size: int
@@ -76,14 +77,14 @@ class Layout:
         width = np.where(compact & (graph.card == 2), 1, graph.card)
         var_at = offsets(width)
         rows, shape, config = _describe(problem, width, compact, ridge)
-        theta, couplings, constant = _potentials(problem, rows, share, compact, width)
+        theta, pairs, constant = _potentials(problem, rows, share, compact, width)
         counting, items = counting_model(problem), None
         q_size = sum(row.n * row.q_width for row in rows)
         if counting is not None:
             items = _items(counting, q_size, var_at, width < graph.card)
-        runs = _runs(problem, rows, width) if counting is None else None
-        if runs is not None and not whole:
-            runs = _part_runs(problem, runs, share)
+        runs, order = (None, None) if counting is not None else _runs(problem, rows, width, None if whole else share)
+        if order is not None and not pairs.shared:
+            pairs = pairs._replace(strength=frozen(pairs.strength[order]))
         edge_var, nbr_q = np.zeros((2, 0), dtype=np.uint32)
         if runs is None:
             edge_var, edge_q = _edges(problem, rows, shape)
@@ -96,8 +97,9 @@ class Layout:
             constant=constant if counting is None else constant + counting.constant,
             rows=rows,
             variables=VariableArrays(var_at, problem.nbr_ptr, nbr_q, theta),
-            pairs=_pairs(edge_mu, couplings, runs),
+            pairs=pairs._replace(edge_mu=edge_mu),
             runs=runs,
+            order=order,
             tables=TableArrays(
                 edge_mu,
                 graph.theta_t,
@@ -148,10 +150,10 @@ class Layout:
     @cached_property
     def place(self) -> Ints | None:
         """Position of every factor of the problem in the order of q; None if both are the same."""
-        if self.runs is None or self.runs.order is None:
+        if self.order is None:
             return None
-        place = np.empty_like(self.runs.order)
-        place[self.runs.order] = np.arange(len(place))
+        place = np.empty_like(self.order)
+        place[self.order] = np.arange(len(place))
         return place
 
     @cached_property
@@ -306,41 +308,34 @@ def _without_isolated(problem: Problem) -> tuple[Floats, float]:
 
 def _potentials(
     problem: Problem, rows: list[BatchRow], share: Share, compact: bool, width: Ints
-) -> tuple[Floats, Couplings, float]:
-    """Return the unary potentials for the kernels, the couplings, and the constant."""
+) -> tuple[Floats, PairArrays, float]:
+    """Return the unary potentials for the kernels, the couplings without their places, and the constant."""
     theta_v, alone = _without_isolated(problem)
-    couplings, constant = NO_COUPLINGS, problem.graph.constant + alone
+    pairs, of_pairs, constant = NO_PAIRS, 0.0, problem.graph.constant + alone
     if not compact:
-        return theta_v, couplings, constant
+        return theta_v, pairs, constant
     for row, batch, owned in zip(rows, problem.batches, share.owned, strict=True):
         if row.kind == FactorKind.PAIR2_COMPACT:  # there is at most one such batch
-            couplings = split_pairs(problem, batch, theta_v, owned)
+            pairs, of_pairs = split_pairs(problem, batch, theta_v, owned)
     theta_v, mean = _centre(theta_v, problem, share.n_vars)
     theta = _differences(theta_v, problem, width) if np.any(problem.graph.card == 2) else theta_v
-    return theta, couplings, constant + (couplings.constant + mean)
+    return theta, pairs, constant + (of_pairs + mean)
 
 
-def _runs(problem: Problem, rows: list[BatchRow], width: Ints) -> Runs | None:
-    """Return the runs of a model that consists of compact pairs, if they are long."""
+def _runs(problem: Problem, rows: list[BatchRow], width: Ints, share: Share | None) -> tuple[Runs | None, Ints | None]:
+    """Return the runs of a model that consists of compact pairs, if they are long, and the order of its factors.
+
+    Those of a part are broken where factors stop being inside, or counted; the order must be unchanged.
+    """
     if len(rows) != 1 or rows[0].kind != FactorKind.PAIR2_COMPACT or not np.all(width == 1):
-        return None
-    return find_runs(problem.batches[0].scope)
-
-
-def _part_runs(problem: Problem, runs: Runs, share: Share) -> Runs | None:
-    """Return the runs of a part, broken where factors stop being inside, or counted; the order must be unchanged."""
-    if runs.order is not None:
-        return None
-    cuts = share.inside[0], share.owned[0]
-    return Runs(break_runs(runs.arrays, problem.batches[0].scope, cuts), None)
-
-
-def _pairs(edge_mu: NDArray[np.uint32], couplings: Couplings, runs: Runs | None) -> PairArrays:
-    """Return the couplings in the order of q."""
-    strength = couplings.strength
-    if runs is not None and runs.order is not None and not couplings.shared:
-        strength = frozen(strength[runs.order])
-    return PairArrays(edge_mu, strength, couplings.unit, couplings.shared)
+        return None, None
+    found = find_runs(problem.batches[0].scope)
+    if found is None or share is None:
+        return found or (None, None)
+    runs, order = found
+    if order is not None:
+        return None, None
+    return break_runs(runs, problem.batches[0].scope, (share.inside[0], share.owned[0])), None
 
 
 def _forms(problem: Problem, rows: list[BatchRow]) -> PairForms:
@@ -417,20 +412,11 @@ def _edges(problem: Problem, rows: list[BatchRow], shape: Ints) -> tuple[NDArray
 CHUNK = 1 << 18  # factors processed at a time, which limits temporary memory
 
 
-class Couplings(NamedTuple):
-    """Couplings J = unit * strength, with a strength per factor of the problem or shared ones; and the constant."""
-
-    strength: Floats
-    unit: float
-    shared: bool
-    constant: float
+NO_PAIRS = PairArrays(np.zeros(0, dtype=np.uint32), frozen(np.zeros(0)), 1.0, False)
 
 
-NO_COUPLINGS = Couplings(frozen(np.zeros(0)), 1.0, False, 0.0)  # the couplings of a model without compact 2x2 factors
-
-
-def split_pairs(problem: Problem, batch: Batch, theta_v: Floats, owned: int) -> Couplings:
-    """Split a batch of 2x2 factors into couplings and linear parts, which are added to `theta_v`.
+def split_pairs(problem: Problem, batch: Batch, theta_v: Floats, owned: int) -> tuple[PairArrays, float]:
+    """Split a batch of 2x2 factors into couplings and linear parts, which are added to `theta_v`, and a constant.
 
     The constant is that of the first `owned` ones. Factors that share one table need no separate strengths: these are
     their weights, or 1 for all.
@@ -449,10 +435,11 @@ def split_pairs(problem: Problem, batch: Batch, theta_v: Floats, owned: int) -> 
         constant += float((t00 + t01 + t10 + t11)[: max(0, owned - begin)].sum()) / 4
     _add_linear(problem, linear, theta_v)
     if not one:
-        return Couplings(frozen(strength), 1.0, False, constant)
+        return NO_PAIRS._replace(strength=frozen(strength)), constant
     t00, t01, t10, t11 = problem.graph.theta_t[int(batch.table_at[0]) :][:4].tolist()
     shared = len(batch.weight) == 0
-    return Couplings(frozen(np.ones(SAME)) if shared else problem.weight, (t00 + t11 - t01 - t10) / 4, shared, constant)
+    strength = frozen(np.ones(SAME)) if shared else problem.weight
+    return NO_PAIRS._replace(strength=strength, unit=(t00 + t11 - t01 - t10) / 4, shared=shared), constant
 
 
 def _add_linear(problem: Problem, linear: Floats, theta_v: Floats) -> None:

@@ -32,7 +32,7 @@ TILE = 2048  # variables per tile: with their factors they take some 150 kB
 LEAST_LENGTH = 40  # mean length from which runs are faster than indices
 
 
-class RunArrays(NamedTuple):
+class Runs(NamedTuple):
     """Runs of factors: the start of each (and the end of the last), and the two variables of its first factor."""
 
     begin: Ints
@@ -40,23 +40,20 @@ class RunArrays(NamedTuple):
     second: Ints
 
 
-class Runs(NamedTuple):
-    """Runs, and the factors in their order; None if that is the order of the batch."""
-
-    arrays: RunArrays
-    order: Ints | None
-
-
-class Tiles(NamedTuple):
-    """Tiles of `size` variables; those of tile t are ``piece_ptr[t]:piece_ptr[t + 1]``, likewise for parts.
+class Lattice(NamedTuple):
+    """A model of binary pairs in tiles of `size` variables.
 
     n_vars, n_constrained
         The variables that have tiles, and the number of factors that are measured, which come first. All of them,
         except in a part of a larger model, which has copies of others.
-    piece
-        Factors of one run whose lower variable lies in the tile: the first one, its two variables, and their number.
-    part
-        Terms summed at the variables of the tile: a position in q, its variable, and the number of consecutive ones.
+    piece_ptr, piece
+        For every tile, the factors of one run whose lower variable lies in it: the first one, its two variables, and
+        their number.
+    part_ptr, part
+        For every tile, terms summed at its variables: a position in q, its variable, and the number of consecutive
+        ones.
+    pairs, variables
+        As in the `Layout`.
     """
 
     size: int
@@ -66,6 +63,8 @@ class Tiles(NamedTuple):
     piece: Ints
     part_ptr: Ints
     part: Ints
+    pairs: PairArrays
+    variables: VariableArrays
 
 
 class TiledSteps:
@@ -80,7 +79,7 @@ class TiledSteps:
         self, layout: Layout, workers: Workers, iterates: Iterates, tables: TableArrays, rounding: Rounding
     ) -> None:
         assert layout.runs is not None
-        self.layout, self.runs, self.workers = layout, layout.runs.arrays, workers
+        self.layout, self.runs, self.workers = layout, layout.runs, workers
         self.iterates, self.tables, self.rounding = iterates, tables, rounding
         self.boundary: Ints = np.zeros(0, dtype=np.int64)
 
@@ -92,9 +91,8 @@ class TiledSteps:
         """Divide the model into tiles that consist of whole chunks of a sphere."""
         share = self.layout.share
         size = max(1, TILE // sphere.chunk_size) * sphere.chunk_size
-        tiles = cut_tiles(self.runs, share.n_vars, size, share.owned[0])
-        self.sphere, self.lattice = sphere, LatticeModel(tiles, self.layout.pairs, self.layout.variables)
-        self.n_tiles = len(tiles.piece_ptr) - 1
+        self.sphere, self.lattice = sphere, cut_tiles(self.layout, self.runs, size, share.owned[0])
+        self.n_tiles = len(self.lattice.piece_ptr) - 1
         spans = self.workers.spans(self.n_tiles) if len(self.boundary) == 0 else self._spans_of_part(size)
         self._crossing = [(*span, span[1] * size, self.lattice, self.iterates) for span in spans]
         self._tiles = [(*span, span[1] * size, self.lattice, sphere, self.iterates) for span in spans]
@@ -150,15 +148,14 @@ N_TERMS = 5  # number of terms summed per factor or variable; they lie at fixed 
 
 
 @compiled
-def measure_tiles(first: int, last: int, lattice: LatticeModel, iterates: Iterates, labels: Ints, found: Sums) -> None:
+def measure_tiles(first: int, last: int, lattice: Lattice, iterates: Iterates, labels: Ints, found: Sums) -> None:
     """Compute sums over the factors and variables of tiles first:last, a record of `found` per tile."""
-    tiles = lattice.tiles
-    sum_q, terms = np.empty(min(tiles.size, tiles.n_vars)), np.empty(N_TERMS * BLOCK)
+    sum_q, terms = np.empty(min(lattice.size, lattice.n_vars)), np.empty(N_TERMS * BLOCK)
     for tile in range(first, last):
         sums = np.zeros(N_TERMS)
-        for number in range(tiles.piece_ptr[tile], tiles.piece_ptr[tile + 1]):
-            at, v1, v2, n = tiles.piece[number]
-            if at >= tiles.n_constrained:
+        for number in range(lattice.piece_ptr[tile], lattice.piece_ptr[tile + 1]):
+            at, v1, v2, n = lattice.piece[number]
+            if at >= lattice.n_constrained:
                 continue
             for skip in range(0, n, BLOCK):
                 count = min(BLOCK, n - skip)
@@ -168,10 +165,10 @@ def measure_tiles(first: int, last: int, lattice: LatticeModel, iterates: Iterat
         record = found[tile - first]
         record.primal2, record.primal_max, record.integrality = sums[3], 0.5 * sums[4], 0.0
         sums[3] = sums[4] = 0.0
-        sum_parts(tile, tiles, iterates.q, sum_q)
-        begin = tile * tiles.size
-        for skip in range(0, min(tiles.size, tiles.n_vars - begin), BLOCK):
-            count = min(BLOCK, tiles.n_vars - begin - skip, tiles.size - skip)
+        sum_parts(tile, lattice, iterates.q, sum_q)
+        begin = tile * lattice.size
+        for skip in range(0, min(lattice.size, lattice.n_vars - begin), BLOCK):
+            count = min(BLOCK, lattice.n_vars - begin - skip, lattice.size - skip)
             _variable_terms(begin + skip, count, lattice, iterates, labels, sum_q[skip:], terms)
             _add_terms(terms, count, sums)
         record.bound, record.value, record.relaxed, record.integrality = sums[0], sums[1], sums[2], 0.5 * sums[4]
@@ -216,7 +213,7 @@ def _pair_terms(
 
 @bare
 def _variable_terms(
-    base: int, n: int, lattice: LatticeModel, iterates: Iterates, labels: Ints, total: Floats, terms: Floats
+    base: int, n: int, lattice: Lattice, iterates: Iterates, labels: Ints, total: Floats, terms: Floats
 ) -> None:
     """Compute the terms of n variables from `base` on: bound, value, relaxed, 0, twice the distance from 0 and 1."""
     last_rho_c = iterates.penalty[0].last_rho_c
@@ -234,18 +231,10 @@ def _variable_terms(
 # -- One iteration on runs of binary pairs, tile by tile ---------------------------------------------------------------
 
 
-class LatticeModel(NamedTuple):
-    """A model of binary pairs in runs: its tiles, couplings and variables."""
-
-    tiles: Tiles
-    pairs: PairArrays
-    variables: VariableArrays
-
-
 @compiled
-def iterate_lattice(n: int, lattice: LatticeModel, sphere: SphereState, iterates: Iterates) -> None:
+def iterate_lattice(n: int, lattice: Lattice, sphere: SphereState, iterates: Iterates) -> None:
     """Run n iterations: the loop of `Engine.run` in one call."""
-    n_tiles = len(lattice.tiles.piece_ptr) - 1
+    n_tiles = len(lattice.piece_ptr) - 1
     for _ in range(n):
         update_upsilon(sphere.norm2, sphere.target2, sphere.scale, sphere.blocks)
         update_tiles(0, n_tiles, len(iterates.mu), lattice, sphere, iterates)
@@ -254,43 +243,39 @@ def iterate_lattice(n: int, lattice: LatticeModel, sphere: SphereState, iterates
 
 
 @compiled
-def update_tiles(
-    first: int, last: int, beyond: int, lattice: LatticeModel, sphere: SphereState, iterates: Iterates
-) -> None:
+def update_tiles(first: int, last: int, beyond: int, lattice: Lattice, sphere: SphereState, iterates: Iterates) -> None:
     """Update mu_a, mu_i and lam_i of tiles first:last, except for mu_a of factors with a variable from `beyond` on.
 
     Those are handled by `update_pieces`, before any tile is updated.
     """
-    tiles = lattice.tiles
-    total, room = np.empty(min(tiles.size, tiles.n_vars)), np.empty(ROOM)
+    total, room = np.empty(min(lattice.size, lattice.n_vars)), np.empty(ROOM)
     for tile in range(first, last):
-        for number in range(tiles.piece_ptr[tile], tiles.piece_ptr[tile + 1]):
-            if _highest(tiles, number) < beyond:
+        for number in range(lattice.piece_ptr[tile], lattice.piece_ptr[tile + 1]):
+            if _highest(lattice, number) < beyond:
                 _update_piece(number, lattice, iterates)
-        sum_parts(tile, tiles, iterates.q, total)
+        sum_parts(tile, lattice, iterates.q, total)
         _update_tile(tile, lattice, sphere, iterates, total, room)
 
 
 @compiled
-def update_pieces(first: int, last: int, beyond: int, lattice: LatticeModel, iterates: Iterates) -> None:
+def update_pieces(first: int, last: int, beyond: int, lattice: Lattice, iterates: Iterates) -> None:
     """Update mu_a of the factors of tiles first:last that have a variable from `beyond` on."""
-    tiles = lattice.tiles
-    for number in range(tiles.piece_ptr[first], tiles.piece_ptr[last]):
-        if _highest(tiles, number) >= beyond:
+    for number in range(lattice.piece_ptr[first], lattice.piece_ptr[last]):
+        if _highest(lattice, number) >= beyond:
             _update_piece(number, lattice, iterates)
 
 
 @bare
-def _highest(tiles: Tiles, number: int) -> int:
+def _highest(lattice: Lattice, number: int) -> int:
     """Return the highest variable of a piece."""
-    highest: int = max(tiles.piece[number, 1], tiles.piece[number, 2]) + tiles.piece[number, 3] - 1
+    highest: int = max(lattice.piece[number, 1], lattice.piece[number, 2]) + lattice.piece[number, 3] - 1
     return highest
 
 
 @bare
-def _update_piece(number: int, lattice: LatticeModel, iterates: Iterates) -> None:
+def _update_piece(number: int, lattice: Lattice, iterates: Iterates) -> None:
     """Take the factor step of a piece."""
-    at, v1, v2, n = lattice.tiles.piece[number]
+    at, v1, v2, n = lattice.piece[number]
     mu, q, pairs = iterates.mu, iterates.q, lattice.pairs
     second = len(q) // 2
     for skip in range(0, n, SAME):
@@ -309,13 +294,13 @@ def _update_piece(number: int, lattice: LatticeModel, iterates: Iterates) -> Non
 
 
 @bare
-def sum_parts(tile: int, tiles: Tiles, q: Floats, total: Floats) -> None:
+def sum_parts(tile: int, lattice: Lattice, q: Floats, total: Floats) -> None:
     """Sum q at the variables of a tile."""
-    begin = tile * tiles.size
+    begin = tile * lattice.size
     for i in range(len(total)):
         total[i] = 0.0
-    for number in range(tiles.part_ptr[tile], tiles.part_ptr[tile + 1]):
-        at, i, n = tiles.part[number]
+    for number in range(lattice.part_ptr[tile], lattice.part_ptr[tile + 1]):
+        at, i, n = lattice.part[number]
         mine, here = q[at : at + n], total[i - begin : i - begin + n]
         for f in range(n):
             here[f] += mine[f]
@@ -323,18 +308,18 @@ def sum_parts(tile: int, tiles: Tiles, q: Floats, total: Floats) -> None:
 
 @bare
 def _update_tile(
-    tile: int, lattice: LatticeModel, sphere: SphereState, iterates: Iterates, total: Floats, room: Floats
+    tile: int, lattice: Lattice, sphere: SphereState, iterates: Iterates, total: Floats, room: Floats
 ) -> None:
     """Take the variable step of a tile, which consists of whole chunks of the sphere."""
-    size, chunk_size = lattice.tiles.size, sphere.chunk_size
-    begin, end = tile * size, min((tile + 1) * size, lattice.tiles.n_vars)
+    size, chunk_size = lattice.size, sphere.chunk_size
+    begin, end = tile * size, min((tile + 1) * size, lattice.n_vars)
     for chunk in range(begin // chunk_size, (end - 1) // chunk_size + 1):
         chunk_end = min((chunk + 1) * chunk_size, end)
         update_compact_chunk(chunk, chunk_end, begin, total, sphere, lattice.variables, iterates, room)
 
 
 @compiled
-def run_multipliers(runs: RunArrays, iterates: Iterates, lam: Floats) -> None:
+def run_multipliers(runs: Runs, iterates: Iterates, lam: Floats) -> None:
     """Write the multipliers of all edges, laid out like q, which may be the output itself."""
     last_rho_c, mu, q = iterates.penalty[0].last_rho_c, iterates.mu, iterates.q
     second = len(q) // 2
@@ -349,17 +334,20 @@ def run_multipliers(runs: RunArrays, iterates: Iterates, lam: Floats) -> None:
 # -- Runs and tiles of a model ----------------------------------------------------------------------------------------
 
 
-def find_runs(scope: Ints) -> Runs | None:
-    """Find runs of pairs (n, 2), in the given order or sorted by distance; None if they would be short."""
+def find_runs(scope: Ints) -> tuple[Runs, Ints | None] | None:
+    """Find runs of pairs (n, 2), in the given order or sorted by distance; None if they would be short.
+
+    Also return the factors in their order; None if that is the order given.
+    """
     most = len(scope) // LEAST_LENGTH
     if most == 0:
         return None
     if count_runs(scope) <= most:
-        return Runs(_run_arrays(scope), None)
+        return _run_arrays(scope), None
     distance = scope[:, 1].astype(np.int64) - scope[:, 0]
     order = np.argsort(distance * (int(scope.max()) + 1) + scope[:, 0], kind="stable")
     scope = frozen(scope[order])
-    return Runs(_run_arrays(scope), short(order)) if count_runs(scope) <= most else None
+    return (_run_arrays(scope), short(order)) if count_runs(scope) <= most else None
 
 
 @compiled
@@ -371,11 +359,11 @@ def count_runs(scope: Ints) -> int:
     return n
 
 
-def _run_arrays(scope: Ints) -> RunArrays:
+def _run_arrays(scope: Ints) -> Runs:
     begin = np.zeros(count_runs(scope) + 1, dtype=np.int64)
     _mark_runs(scope, begin)
     first, second = np.ascontiguousarray(scope[begin[:-1]].T, dtype=np.int64)
-    return RunArrays(begin, first, second)
+    return Runs(begin, first, second)
 
 
 @compiled
@@ -389,34 +377,27 @@ def _mark_runs(scope: Ints, begin: Ints) -> None:
     begin[-1] = len(scope)
 
 
-def break_runs(runs: RunArrays, scope: Ints, cuts: tuple[int, ...]) -> RunArrays:
+def break_runs(runs: Runs, scope: Ints, cuts: tuple[int, ...]) -> Runs:
     """Break runs at the given numbers of factors."""
     begin = np.unique(np.concatenate([runs.begin, np.array(cuts, dtype=np.int64)]))
     first, second = np.ascontiguousarray(scope[begin[:-1]].T, dtype=np.int64)
-    return RunArrays(begin, first, second)
+    return Runs(begin, first, second)
 
 
-def cut_tiles(runs: RunArrays, n_vars: int, size: int, n_constrained: int | None = None) -> Tiles:
-    """Divide runs into pieces and parts by tiles of `size` variables; variables from `n_vars` on have none."""
-    n_tiles = -(-n_vars // size)
-    count = np.zeros((2, n_tiles), dtype=np.int64)
+def cut_tiles(layout: Layout, runs: Runs, size: int, n_constrained: int) -> Lattice:
+    """Divide runs into pieces and parts by tiles of `size` variables; copies of other parts' variables have none."""
+    n_vars = layout.share.n_vars
+    count = np.zeros((2, -(-n_vars // size)), dtype=np.int64)
     _count(runs, n_vars, size, count)
     piece_ptr, part_ptr = (offsets(row).astype(np.int64) for row in count)
-    tiles = Tiles(
-        size,
-        n_vars,
-        int(runs.begin[-1]) if n_constrained is None else n_constrained,
-        piece_ptr,
-        np.zeros((int(piece_ptr[-1]), 4), dtype=np.int64),
-        part_ptr,
-        np.zeros((int(part_ptr[-1]), 3), dtype=np.int64),
-    )
-    _cut(runs, tiles)
-    return tiles
+    piece, part = (np.zeros((int(ptr[-1]), k), dtype=np.int64) for ptr, k in ((piece_ptr, 4), (part_ptr, 3)))
+    lattice = Lattice(size, n_vars, n_constrained, piece_ptr, piece, part_ptr, part, layout.pairs, layout.variables)
+    _cut(runs, lattice)
+    return lattice
 
 
 @compiled
-def _count(runs: RunArrays, n_vars: int, size: int, count: Ints) -> None:
+def _count(runs: Runs, n_vars: int, size: int, count: Ints) -> None:
     """Count the pieces and parts of every tile."""
     for r in range(len(runs.first)):
         n = runs.begin[r + 1] - runs.begin[r]
@@ -432,26 +413,26 @@ def _count(runs: RunArrays, n_vars: int, size: int, count: Ints) -> None:
 
 
 @compiled
-def _cut(runs: RunArrays, tiles: Tiles) -> None:
+def _cut(runs: Runs, lattice: Lattice) -> None:
     """Write pieces and parts, those of a tile in the order of the runs."""
-    size, n_factors = tiles.size, runs.begin[-1]
-    piece_at, part_at = tiles.piece_ptr.copy(), tiles.part_ptr.copy()
+    size, n_factors = lattice.size, runs.begin[-1]
+    piece_at, part_at = lattice.piece_ptr.copy(), lattice.part_ptr.copy()
     for r in range(len(runs.first)):
         begin, n = runs.begin[r], runs.begin[r + 1] - runs.begin[r]
         ends = (runs.first[r], runs.second[r])
         lower = min(ends[0], ends[1])
         for tile in range(lower // size, (lower + n - 1) // size + 1):
             skip = max(0, tile * size - lower)
-            piece = tiles.piece[piece_at[tile]]
+            piece = lattice.piece[piece_at[tile]]
             piece[0], piece[1], piece[2] = begin + skip, ends[0] + skip, ends[1] + skip
             piece[3] = min(n, (tile + 1) * size - lower) - skip
             piece_at[tile] += 1
         for k in range(2):
-            if ends[k] >= tiles.n_vars:
+            if ends[k] >= lattice.n_vars:
                 continue
             for tile in range(ends[k] // size, (ends[k] + n - 1) // size + 1):
                 skip = max(0, tile * size - ends[k])
-                part = tiles.part[part_at[tile]]
+                part = lattice.part[part_at[tile]]
                 part[0], part[1] = k * n_factors + begin + skip, ends[k] + skip
                 part[2] = min(n, (tile + 1) * size - ends[k]) - skip
                 part_at[tile] += 1

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -355,7 +354,6 @@ def crowded_pairs(constraints: Constraints, card: Ints, some: Bools) -> dict[tup
 
 def pair_table(constraints: Constraints, members: list[int], pair: tuple[int, int], shape: tuple[int, int]) -> Floats:
     """What some LINEAR constraints on two variables are worth, as a table."""
-    # Each is worth the same at all states of which it does not speak, so that it changes a few rows and columns only.
     soft = [c for c in members if not constraints.hard[c]]
     hard = [c for c in members if constraints.hard[c]]
     table = _summed(constraints, soft, pair, shape, -constraints.penalty)
@@ -369,46 +367,20 @@ def _summed(
     constraints: Constraints, members: list[int], pair: tuple[int, int], shape: tuple[int, int], worth: Floats
 ) -> Floats:
     """The sum of what violations of some constraints are worth."""
-    table, base = np.zeros(shape), 0.0
+    # Each is worth the same at all states of which it does not speak, so that it changes a few rows and columns only.
+    table, everywhere = np.zeros(shape), 0.0
     for c in members:
         _check_awaited()
-        found = _violations(constraints, c, pair)
-        found.add(table, float(worth[c]))
-        base += float(worth[c]) * found.base
-    table += base
+        mine, least, most = constraints.span(c), float(constraints.least[c]), float(constraints.most[c])
+        first, second = (constraints.var[mine] == i for i in pair)
+        rows, columns = constraints.state[mine][first], constraints.state[mine][second]
+        a, b = constraints.weight[mine][first], constraints.weight[mine][second]
+        # 1 where it is violated: at states that it does not name, at named ones of one variable alone, and of both
+        sums = np.zeros(1), a, b, a[:, None] + b
+        base, by_row, by_column, both = (((each < least) | (each > most)).astype(np.float64) for each in sums)
+        table[rows] += worth[c] * (by_row - base)[:, None]
+        table[:, columns] += worth[c] * (by_column - base)
+        table[np.ix_(rows, columns)] += worth[c] * (both - by_row[:, None] - by_column + base)
+        everywhere += float(worth[c]) * float(base[0])
+    table += everywhere
     return table
-
-
-class _Violations(NamedTuple):
-    """Where a constraint on two variables is violated (1) or not (0)."""
-
-    # At states that it does not name, at named ones of the first and of the second variable alone, and at named ones of
-    # both.
-
-    rows: Ints
-    columns: Ints
-    base: float
-    by_row: Floats
-    by_column: Floats
-    both: Floats
-
-    def add(self, table: Floats, worth: float) -> None:
-        """Add what violations are worth to a table, less what one is worth at states that are not named."""
-        table[self.rows] += worth * (self.by_row - self.base)[:, None]
-        table[:, self.columns] += worth * (self.by_column - self.base)
-        crossing = self.both - self.by_row[:, None] - self.by_column + self.base
-        table[np.ix_(self.rows, self.columns)] += worth * crossing
-
-
-def _violations(constraints: Constraints, c: int, pair: tuple[int, int]) -> _Violations:
-    mine = constraints.span(c)
-    var, state, weight = constraints.var[mine], constraints.state[mine], constraints.weight[mine]
-    rows, columns = var == pair[0], var == pair[1]
-    least, most = float(constraints.least[c]), float(constraints.most[c])
-
-    def violated(sums: Floats) -> Floats:
-        return ((sums < least) | (sums > most)).astype(np.float64)
-
-    a, b = weight[rows], weight[columns]
-    base = float(violated(np.zeros(1))[0])
-    return _Violations(state[rows], state[columns], base, violated(a), violated(b), violated(a[:, None] + b))

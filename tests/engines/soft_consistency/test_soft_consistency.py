@@ -167,7 +167,7 @@ def test_open_nodes_come_by_bound_and_know_their_path() -> None:
     nodes = OpenNodes()
     nodes.push(3, -1)
     assert nodes.pop(10) == (3, -1)
-    nodes.leave((3, -1), [[0, 1], [2, 0], [0, 1], [0, 5], [4, 6]], 10)
+    nodes.leave((3, -1), [(0, 2, 0, 0, 4), (1, 0, 1, 5, 6)], 10)
     assert len(nodes) == 2 and nodes.lower(None) == 4
     first = nodes.pop(10)
     assert first is not None and first[0] == 4 and nodes.path(first[1]) == [(0, 2, 1)]
@@ -183,7 +183,7 @@ def test_forgetting_nodes_keeps_the_paths_of_open_ones() -> None:
         for turn in range(20):
             base = nodes.pop(1000)
             assert base is not None
-            nodes.leave(base, [[turn, turn + 1], [0, 1], [0, turn % 2], [0, 0], [turn + 3, turn + 5]], 1000)
+            nodes.leave(base, [(turn, 0, 0, 0, turn + 3), (turn + 1, 1, turn % 2, 0, turn + 5)], 1000)
     assert len(plenty) == len(few)
     while len(plenty):
         first, second = plenty.pop(1000), few.pop(1000)

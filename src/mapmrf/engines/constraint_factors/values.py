@@ -27,14 +27,6 @@ class GroupScores(NamedTuple):
     off: Floats
 
 
-class RowRange(NamedTuple):
-    """A row's value at a multiplier, and the minimum and maximum weight of the choices that attain it."""
-
-    value: float
-    low: float
-    high: float
-
-
 @inlined
 def best_item(g: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
     top = -np.inf
@@ -60,18 +52,16 @@ def best_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
     if penalty < np.inf:
         error += ROUND_OFF * penalty
     if kind == CountingKind.PARITY:
-        sums = parity_sums(f, factors, scores)
-        change = min(sums.first, penalty) if sums.value > -np.inf and sums.wrong else 0.0
-        return sums.value - change + error
+        return parity_value(f, factors, scores) + error
     if kind == CountingKind.ROW:
         if free == -np.inf:
             return free
         top = -np.inf
-        if reachable(f, factors, scores):
+        low, high = activity_limits(f, factors, scores)
+        if within(low, high, f, factors):
             top = np.inf
             for tau in row_multipliers(f, factors, scores):
-                value = row_range(f, tau, factors, scores).value + round_off(f, tau, factors, scores)
-                top = min(top, value)
+                top = min(top, row_range(f, tau, factors, scores)[0] + round_off(f, tau, factors, scores))
         return max(top, free - penalty + error)
     last = factors.group_ptr[f + 1] - 1
     all_off: float = 0.0
@@ -111,8 +101,8 @@ def free_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
 
 
 @bare
-def row_range(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> RowRange:
-    """Return a row's value at a multiplier, an upper bound for any, and the weights of the choices that attain it."""
+def row_range(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> tuple[float, float, float]:
+    """Return a row's value at a multiplier, an upper bound for any, and the extreme weights that attain it."""
     value = low = high = 0.0
     if tau != 0.0:
         value = tau * (factors.upper[f] if tau > 0.0 else factors.lower[f])
@@ -128,14 +118,14 @@ def row_range(f: int, tau: float, factors: CountingFactors, scores: GroupScores)
             elif score == top:
                 least, most = min(least, weight), max(most, weight)
         value, low, high = value + top, low + least, high + most
-    return RowRange(value, low, high)
+    return value, low, high
 
 
 @bare
 def row_multipliers(f: int, factors: CountingFactors, scores: GroupScores) -> tuple[float, float]:
     """Return the smallest and largest multiplier that minimise a row's value."""
     lower, upper = factors.lower[f], factors.upper[f]
-    here = row_range(f, 0.0, factors, scores)
+    _, low, high = row_range(f, 0.0, factors, scores)
     unit = 0.0  # of the scale of the scores: their sums with larger multiples of the weights would cancel
     for j in range(factors.item_ptr[factors.group_ptr[f]], factors.item_ptr[factors.group_ptr[f + 1]]):
         if scores.on[j] > -np.inf:
@@ -146,13 +136,13 @@ def row_multipliers(f: int, factors: CountingFactors, scores: GroupScores) -> tu
     if unit == 0.0:  # all kinks are at zero
         return 0.0, 0.0
     tau_low = tau_high = 0.0
-    if here.low >= upper:  # moving up costs nothing
+    if low >= upper:  # moving up costs nothing
         tau_high = last_multiplier(f, unit, factors, scores)
-    if here.high <= lower:
+    if high <= lower:
         tau_low = last_multiplier(f, -unit, factors, scores)
-    if here.low > upper:  # zero is no minimiser
+    if low > upper:  # zero is no minimiser
         tau_low = first_multiplier(f, tau_high, factors, scores)
-    elif here.high < lower:
+    elif high < lower:
         tau_high = first_multiplier(f, tau_low, factors, scores)
     return tau_low, tau_high
 
@@ -161,12 +151,12 @@ def row_multipliers(f: int, factors: CountingFactors, scores: GroupScores) -> tu
 def last_multiplier(f: int, step: float, factors: CountingFactors, scores: GroupScores) -> float:
     """Move away from zero, first by `step`, as long as a row's value does not rise, or at least past all its kinks."""
     near, far = 0.0, step
-    low, high = activity_limits(f, factors, scores)
+    least, most = activity_limits(f, factors, scores)
     for _ in range(DOUBLINGS):
         if rises_before(f, far, factors, scores):
             break
-        here = row_range(f, far, factors, scores)
-        if here.high <= low if step > 0.0 else here.low >= high:
+        _, low, high = row_range(f, far, factors, scores)
+        if high <= least if step > 0.0 else low >= most:
             return far
         near, far = far, 2.0 * far
     for _ in range(ROUNDS):
@@ -183,8 +173,8 @@ def last_multiplier(f: int, step: float, factors: CountingFactors, scores: Group
 @inlined
 def rises_before(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> bool:
     """Return whether a row's value rises just before tau, coming from zero."""
-    here = row_range(f, tau, factors, scores)
-    rises: bool = here.high < factors.upper[f] if tau > 0.0 else here.low > factors.lower[f]
+    _, low, high = row_range(f, tau, factors, scores)
+    rises: bool = high < factors.upper[f] if tau > 0.0 else low > factors.lower[f]
     return rises
 
 
@@ -196,9 +186,8 @@ def first_multiplier(f: int, far: float, factors: CountingFactors, scores: Group
         at = 0.5 * (near + far)
         if not min(near, far) < at < max(near, far):
             break
-        here = row_range(f, at, factors, scores)
-        falls = here.low > factors.upper[f] if up else here.high < factors.lower[f]
-        if falls:
+        _, low, high = row_range(f, at, factors, scores)
+        if low > factors.upper[f] if up else high < factors.lower[f]:  # it falls
             near = at
         else:
             far = at
@@ -234,34 +223,16 @@ def within(low: float, high: float, f: int, factors: CountingFactors) -> bool:
 
 
 @bare
-def reachable(f: int, factors: CountingFactors, scores: GroupScores) -> bool:
-    low, high = activity_limits(f, factors, scores)
-    return within(low, high, f, factors)
-
-
-class ParitySums(NamedTuple):
-    """The best choices of all groups: their value, whether their parity is wrong, and the two cheapest changes."""
-
-    value: float
-    wrong: bool
-    cheapest: int
-    first: float
-    second: float
-
-
-@bare
-def parity_sums(f: int, factors: CountingFactors, scores: GroupScores) -> ParitySums:
-    value, count, cheapest, first, second = 0.0, 0, -1, np.inf, np.inf
+def parity_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
+    """Return the value of the best choices of all groups, less the cheapest change if their parity is wrong."""
+    value, count, cheapest = 0.0, 0, np.inf
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         item, off = best_item(g, 0.0, factors, scores), scores.off[g]
         value += max(item, off)
-        cost = 0.0 if item == off else abs(item - off)
         count += item > off
-        if cost < first:
-            cheapest, first, second = g, cost, first
-        elif cost < second:
-            second = cost
-    return ParitySums(value, count % 2 != int(factors.lower[f]), cheapest, first, second)
+        cheapest = min(cheapest, 0.0 if item == off else abs(item - off))
+    wrong = value > -np.inf and count % 2 != int(factors.lower[f])
+    return value - (min(cheapest, factors.penalty[f]) if wrong else 0.0)
 
 
 # -- Rounding of relaxed solutions to labellings that satisfy the hard constraints of a model -------------------------

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints, blank, blanks
+from mapmrf.arrays import Bools, Ints, Records, blank, blanks
 from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.soft_consistency.constraints import constraint_cost, price_constraint
 from mapmrf.engines.soft_consistency.network import (
@@ -51,9 +51,8 @@ class SoftSearch:
     def __init__(self, network: ModelNetwork, most_nodes: int = sys.maxsize) -> None:
         self.network, self.open, self.finished = network, OpenNodes(), False
         n, room = network.problem.n_vars, network.problem.n_states + 1
-        stack = DiveStack(*(np.zeros(room, dtype=np.int64) for _ in DiveStack._fields))
         labels, best = np.zeros((2, n), dtype=np.int64)
-        self.way = Dive(stack, labels, np.zeros(n, dtype=np.bool_), best, blank(DiveTally))
+        self.way = Dive(blanks(Decision, room), labels, np.zeros(n, dtype=np.bool_), best, blank(DiveTally))
         self.way.tally.latest, self.way.tally.most_nodes = -1, most_nodes
         self._limit, self._replayed, self._root_upper = 1, 0, -1
         self._base: tuple[int, int] | None = None
@@ -178,8 +177,7 @@ class SoftSearch:
             return False
         stack, counts = self.way.stack, self.way.tally
         path = self.open.path(node[1])
-        for k, (var, value, right) in enumerate(path):
-            stack.var[k], stack.value[k], stack.right[k] = var, value, right
+        stack[: len(path)] = [(*decision, 0, 0) for decision in path]
         follow(self.network.soft, stack, len(path))
         self._replayed += len(path)
         if self._replayed > OFTEN * (self.nodes + 1) and self._limit < MOST_BACKTRACKS:
@@ -206,7 +204,7 @@ class SoftSearch:
             forget_pending(self.network.soft)
             if how == LIMITED:
                 depth = int(self.way.tally.depth)
-                self.open.leave(self._base, [column[:depth].tolist() for column in self.way.stack], self.upper)
+                self.open.leave(self._base, self.way.stack[:depth].tolist(), self.upper)
             self._base = None
         return how
 
@@ -255,10 +253,10 @@ class OpenNodes:
             node = self._parent[node]
         return found[::-1]
 
-    def leave(self, base: tuple[int, int], stack: list[list[int]], upper: int) -> None:
+    def leave(self, base: tuple[int, int], stack: list[tuple[int, ...]], upper: int) -> None:
         """Open the node that a dive has reached, and all open alternatives on the path from its base."""
         lower, node = base
-        for var, value, right, _, here in zip(*stack, strict=True):
+        for var, value, right, _, here in stack:
             lower = max(base[0], here)
             if right == 0 and lower < upper:
                 self.push(lower, self._add(node, (var, value, 1)))
@@ -297,12 +295,12 @@ CLOSED, LIMITED, PAUSED, FULL = 0, 1, 2, 3
 """Outcomes of a dive: the subtree is closed; enough backtracks; enough work for a step; no room on the trail."""
 
 
-class DiveStack(NamedTuple):
-    var: Ints  # the decided variable
-    value: Ints  # the state that is assigned, or excluded
-    right: Ints  # 1 on the second branch, which excludes the state
-    mark: Ints  # length of the trail before the decision
-    lower: Ints  # the lower bound before the decision
+class Decision:
+    var: int  # the decided variable
+    value: int  # the state that is assigned, or excluded
+    right: int  # 1 on the second branch, which excludes the state
+    mark: int  # length of the trail before the decision
+    lower: int  # the lower bound before the decision
 
 
 class DiveTally:
@@ -318,7 +316,7 @@ class DiveTally:
 class Dive(NamedTuple):
     """Everything that a dive changes, apart from the network."""
 
-    stack: DiveStack
+    stack: Records  # a `Decision` each
     labels: Ints  # (n_vars,): the labelling by favourite states
     costly: Bools  # (n_vars,): whether a variable contributes to its cost
     best: Ints  # (n_vars,): the best labelling
@@ -326,18 +324,18 @@ class Dive(NamedTuple):
 
 
 @compiled
-def follow(soft: SoftNetwork, path: DiveStack, n: int) -> None:
+def follow(soft: SoftNetwork, path: Records, n: int) -> None:
     """Go from the root to a node by making its decisions, without propagation."""
     net, now, tally = soft.net, soft.now, soft.tally
     tally.failed = 0
     undo(soft, 0)
     tally.pruned_at = -1
     for k in range(n):
-        i, u = path.var[k], path.value[k]
+        i, u = path[k].var, path[k].value
         is_left = now.place[net.variables[i].at + u] < now.cell[i]
-        if path.right[k] == 0 and not is_left:
+        if path[k].right == 0 and not is_left:
             tally.failed = 1
-        elif path.right[k] == 0:
+        elif path[k].right == 0:
             assign(soft, i, u)
         elif is_left:
             remove(soft, i, u)
@@ -369,8 +367,8 @@ def dive(soft: SoftNetwork, way: Dive) -> int:
         counts.nodes += 1
         if var >= 0:
             k = counts.depth
-            stack.var[k], stack.value[k], stack.right[k] = var, way.labels[var], 0
-            stack.mark[k], stack.lower[k] = tally.top, soft.now.cell[tally.n_vars]
+            stack[k].var, stack[k].value, stack[k].right = var, way.labels[var], 0
+            stack[k].mark, stack[k].lower = tally.top, soft.now.cell[tally.n_vars]
             counts.depth += 1
             tally.serial += 1
             assign(soft, var, way.labels[var])
@@ -389,16 +387,16 @@ def _step_back(soft: SoftNetwork, way: Dive) -> bool:
     counts.backtracks += 1
     tally.failed = 0
     k = counts.depth - 1
-    while k >= 0 and (stack.right[k] == 1 or stack.lower[k] >= tally.upper):
+    while k >= 0 and (stack[k].right == 1 or stack[k].lower >= tally.upper):
         k -= 1
     counts.depth = k + 1
     if k < 0:
         return False
-    undo(soft, stack.mark[k])
+    undo(soft, stack[k].mark)
     tally.pruned_at = -1
-    counts.latest = stack.var[k]
-    stack.right[k] = 1
-    remove(soft, stack.var[k], stack.value[k])
+    counts.latest = stack[k].var
+    stack[k].right = 1
+    remove(soft, stack[k].var, stack[k].value)
     return True
 
 

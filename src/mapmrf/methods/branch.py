@@ -164,7 +164,7 @@ class BranchRun(PhasedRun):
 
     def search_locally(self, entries: int, max_trials: int) -> None:
         self.local.run(entries, max_trials)
-        self.incumbent.offer(self.local.labels, self.local.value)
+        self.incumbent.offer(self.local.incumbent.labels, self.local.incumbent.value)
 
     def descend(self) -> Iterator[Progress]:
         while self.local.descending:

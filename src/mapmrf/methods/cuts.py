@@ -274,7 +274,7 @@ class CutsRun(PhasedRun):
 
     def improve(self, entries: int, max_trials: int) -> None:
         self.local.run(entries, max_trials)
-        self.incumbent.offer(self.local.labels, self.local.value)
+        self.incumbent.offer(self.local.incumbent.labels, self.local.incumbent.value)
 
     def relax(self) -> Iterator[Progress]:
         """Run the LP phase of LS-LP for a bound and better labellings."""

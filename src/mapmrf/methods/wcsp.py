@@ -139,17 +139,17 @@ class WCSPRun(PhasedRun):
     def search_locally(self) -> Iterator[Progress]:
         while self.local.descending:
             self.local.run(pace.SHORT_SEARCH, 0)
-            self.incumbent.offer(self.local.labels, self.local.value)
+            self.incumbent.offer(self.local.incumbent.labels, self.local.incumbent.value)
             yield self.progress("local search")
         self.local.run(pace.SHORT_SEARCH, self.method.local_search * self.problem.n_vars)
-        self.incumbent.offer(self.local.labels, self.local.value)
+        self.incumbent.offer(self.local.incumbent.labels, self.local.incumbent.value)
         yield self.progress("local search")
 
     def try_candidate(self, search: SoftSearch) -> None:
         if self.method.local_search > 0:
             self.local.restart(self.inner.lift(search.candidate))
             self.local.run(BESIDE, self.method.local_search)
-            self.incumbent.offer(self.local.labels, self.local.value)
+            self.incumbent.offer(self.local.incumbent.labels, self.local.incumbent.value)
             search.limit(self.incumbent.value)
 
     def new_search(self, inner: Simplified) -> SoftSearch | None:

@@ -33,16 +33,17 @@ def test_local_search_never_loses_its_best_and_is_a_local_optimum_at_first(recip
     problem = Problem.compile(graph)
     start = np.random.default_rng(seed).integers(0, graph.card)
     local = LocalSearch(problem, start, seed)
+    best = local.incumbent
     local.run(10**6, 0)
     assert not local.descending
-    if local.value > -math.inf:
-        assert all(graph.value(other) <= local.value + 1e-9 for _, _, other in one_changed(graph, local.labels))
-    values = [local.value]
+    if best.value > -math.inf:
+        assert all(graph.value(other) <= best.value + 1e-9 for _, _, other in one_changed(graph, best.labels))
+    values = [best.value]
     for _ in range(5):
         local.run(10**6, 20)
-        values.append(local.value)
+        values.append(best.value)
     assert values == sorted(values)
-    assert local.value == graph.value(local.labels)
+    assert best.value == graph.value(best.labels)
     assert local.trials == 100
 
 
@@ -50,22 +51,9 @@ def test_perturbations_find_more_than_the_ascent_alone() -> None:
     graph = grid(15, 15, 3.0, seed=4)
     local = LocalSearch(Problem.compile(graph), np.zeros(225, dtype=np.int64), 0)
     local.run(10**7, 0)
-    first = local.value
-    assert local.run(10**7, 500)
-    assert local.value > first + 1.0
-
-
-def test_a_better_labelling_is_kept_and_a_worse_one_is_not() -> None:
-    graph = grid(4, 4, 2.0, seed=1)
-    labels = np.zeros(16, dtype=np.int64)
-    local = LocalSearch(Problem.compile(graph), labels, 0)
-    better = labels.copy()
-    better[0] = 1
-    worse, better = sorted((labels, better), key=graph.value)
-    local.offer(worse)
-    assert not local.offer(worse)
-    local.offer(better)
-    assert local.value == graph.value(better) and local.labels.tolist() == better.tolist()
+    first = local.incumbent.value
+    local.run(10**7, 500)
+    assert local.incumbent.value > first + 1.0
 
 
 def test_a_large_budget_in_pieces_descends_to_the_same_optimum() -> None:
@@ -78,7 +66,7 @@ def test_a_large_budget_in_pieces_descends_to_the_same_optimum() -> None:
         pieces.run(10, 0)
         n_runs += 1
     assert n_runs > 3
-    assert pieces.value == whole.value
+    assert pieces.incumbent.value == whole.incumbent.value
 
 
 # -- single-variable ascent -------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class StateSweeps:
         return self._state.labels.copy()
 
     def restart(self, labels: Ints) -> None:
-        set_labels(self.problem, self._state, labels)
+        set_labels(self.problem, self._state.labels, self._state.place, labels)
 
     def run(self, temperatures: Floats) -> int:
         return int(self._sweep(self._state, temperatures, self._heat_bath, self._weight, self._random))

@@ -97,17 +97,13 @@ class Block(NamedTuple):
     scope: Ints
 
 
-class InnerLists(NamedTuple):
-    """Lists of neighbours within a region, in a common pool."""
+class RegionGraph(NamedTuple):
+    """The variables of a region: their neighbours, and lists by the table that eliminating each would make."""
 
-    start: Ints  # where each begins
+    # start, length, room: where the neighbours of each begin in a common pool, and the length up to which they may grow
+    start: Ints
     length: Ints
-    room: Ints  # the length up to which it may grow
-
-
-class WeightLists(NamedTuple):
-    """The variables of a region, listed by the table that eliminating each would make."""
-
+    room: Ints
     # bits, table: weight of a variable, and of its table: its own and those of its neighbours together
     bits: Ints
     table: Ints
@@ -119,7 +115,7 @@ class WeightLists(NamedTuple):
 
 
 @bare
-def unlink(lists: WeightLists, v: int) -> None:
+def unlink(lists: RegionGraph, v: int) -> None:
     after, before = lists.after, lists.before
     if before[v] >= 0:
         after[before[v]] = after[v]
@@ -130,7 +126,7 @@ def unlink(lists: WeightLists, v: int) -> None:
 
 
 @bare
-def link(lists: WeightLists, v: int) -> None:
+def link(lists: RegionGraph, v: int) -> None:
     """Put `v` in front of the list of its weight."""
     weight = min(lists.table[v], BUCKETS - 1)
     first = lists.head[weight]
@@ -142,57 +138,55 @@ def link(lists: WeightLists, v: int) -> None:
     lists.weight[v] = weight
 
 
-@inlined
-def drop(lists: InnerLists, pool: Ints, a: int, v: int) -> None:
-    last = lists.start[a] + lists.length[a] - 1
-    for at in range(lists.start[a], last + 1):
-        if pool[at] == v:
-            pool[at] = pool[last]
-            break
-    lists.length[a] -= 1
-
-
 @compiled
-def inner_lists(ptr: Ints, nbr: Ints, region: Ints, local: Ints) -> tuple[InnerLists, Ints, int]:
-    """Neighbours within a region, in numbers of the region, with room to grow: the lists, their pool, and its end."""
-    n = len(region)
-    start, count, room = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-    most = 0
+def region_graph(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, local: Ints) -> tuple[RegionGraph, Ints, int]:
+    """Neighbours within a region, in numbers of the region, with room to grow: the graph, its pool, and its end."""
+    n, most = len(region), 0
     for i in range(n):
+        local[region[i]] = i
         most += 2 * (ptr[region[i] + 1] - ptr[region[i]]) + 4
+    graph = RegionGraph(
+        np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64),
+        np.zeros(n, np.int64), np.zeros(n, np.int32), np.full(BUCKETS, -1, np.int32), np.empty(n, np.int32),
+        np.empty(n, np.int32),
+    )  # fmt: skip
     pool = np.empty(2 * most + 16, np.int32)
     free = 0
     for i in range(n):
-        start[i] = free
-        end = free
+        graph.bits[i] = graph.table[i] = bits[region[i]]
+        graph.start[i] = end = free
         for at in range(ptr[region[i]], ptr[region[i] + 1]):
             j = local[nbr[at]]
             if j >= 0:
                 pool[end] = j
                 end += 1
-        count[i] = end - free
-        room[i] = 2 * count[i] + 4
-        free += room[i]
-    return InnerLists(start, count, room), pool, free
+                graph.table[i] += bits[region[j]]
+        graph.length[i] = end - free
+        graph.room[i] = 2 * graph.length[i] + 4
+        free += graph.room[i]
+    for i in range(n - 1, -1, -1):  # of equal weights, the first of the region comes first
+        local[region[i]] = -1
+        link(graph, i)
+    return graph, pool, free
 
 
 @compiled
 def join_all(
-    scope: Ints, begin: int, end: int, lists: InnerLists, pool: Ints, free: int, weights: WeightLists, mark: Ints
+    scope: Ints, begin: int, end: int, graph: RegionGraph, pool: Ints, free: int, mark: Ints
 ) -> tuple[Ints, int]:
     """Make the variables ``scope[begin:end]`` neighbours of one another; returns the pool and its end."""
     # `mark` holds places in `scope`, plus one, of earlier calls or 0.
     for i in range(begin, end):
         a = scope[i]
-        for at in range(lists.start[a], lists.start[a] + lists.length[a]):
+        for at in range(graph.start[a], graph.start[a] + graph.length[a]):
             mark[pool[at]] = i + 1
         for j in range(i + 1, end):
             b = scope[j]
             if mark[b] != i + 1:
-                pool, free = append(a, b, pool, lists.start, lists.length, lists.room, free)
-                pool, free = append(b, a, pool, lists.start, lists.length, lists.room, free)
-                weights.table[a] += weights.bits[b]
-                weights.table[b] += weights.bits[a]
+                pool, free = append(a, b, pool, graph.start, graph.length, graph.room, free)
+                pool, free = append(b, a, pool, graph.start, graph.length, graph.room, free)
+                graph.table[a] += graph.bits[b]
+                graph.table[b] += graph.bits[a]
     return pool, free
 
 
@@ -202,62 +196,54 @@ def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local
     # `bits` is the weight of each variable, `limit` that of the largest table; earlier in the region goes before
     # equals. `local` is scratch of -1, left so.
     n = len(region)
-    for i in range(n):
-        local[region[i]] = i
-    lists, pool, free = inner_lists(ptr, nbr, region, local)
-    for i in range(n):
-        local[region[i]] = -1
-    own, table, weight = np.empty(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int32)
-    after, before = np.empty(n, np.int32), np.empty(n, np.int32)
-    for i in range(n):
-        own[i] = bits[region[i]]
-    weights = WeightLists(own, table, weight, np.full(BUCKETS, -1, np.int32), after, before)
-    for i in range(n - 1, -1, -1):  # of equal weights, the first of the region comes first
-        table[i] = own[i]
-        for at in range(lists.start[i], lists.start[i] + lists.length[i]):
-            table[i] += own[pool[at]]
-        link(weights, i)
+    graph, pool, free = region_graph(ptr, nbr, bits, region, local)
     mark = np.zeros(n, np.int64)
     low, n_done = 0, 0
     order = np.empty(n, np.int32)
     scope_ptr = np.zeros(n + 1, np.int64)
     scope: Ints = np.empty(8 * n + 64, np.int32)
     for _ in range(n):
-        while weights.head[low] < 0:
+        while graph.head[low] < 0:
             low += 1
         freeze = low > limit
         if freeze:  # a variable with the heaviest table, one of the first two
             high = BUCKETS - 1
-            while weights.head[high] < 0:
+            while graph.head[high] < 0:
                 high -= 1
-            v = weights.head[high]
-            if next_bits(random) & np.uint64(1) and weights.after[v] >= 0:
-                v = weights.after[v]
+            v = graph.head[high]
+            if next_bits(random) & np.uint64(1) and graph.after[v] >= 0:
+                v = graph.after[v]
         else:
-            v = weights.head[low]
-        unlink(weights, v)
-        for at in range(lists.start[v], lists.start[v] + lists.length[v]):
-            drop(lists, pool, pool[at], v)
-            weights.table[pool[at]] -= weights.bits[v]
+            v = graph.head[low]
+        unlink(graph, v)
+        first, last = graph.start[v], graph.start[v] + graph.length[v]
+        for h in range(first, last):  # drop it from the lists of its neighbours
+            a = pool[h]
+            graph.length[a] -= 1
+            at = graph.start[a]
+            while pool[at] != v:
+                at += 1
+            pool[at] = pool[graph.start[a] + graph.length[a]]
+            graph.table[a] -= graph.bits[v]
         if not freeze:
-            begin, end = scope_ptr[n_done], scope_ptr[n_done] + lists.length[v]
+            begin, end = scope_ptr[n_done], scope_ptr[n_done] + graph.length[v]
             if end > len(scope):
                 bigger = np.empty(2 * end, np.int32)
                 for at in range(begin):
                     bigger[at] = scope[at]
                 scope = bigger
-            for k in range(lists.length[v]):
-                scope[begin + k] = pool[lists.start[v] + k]
+            for k in range(graph.length[v]):
+                scope[begin + k] = pool[first + k]
             order[n_done] = region[v]
             n_done += 1
             scope_ptr[n_done] = end
-            pool, free = join_all(scope, begin, end, lists, pool, free, weights, mark)
-        for at in range(lists.start[v], lists.start[v] + lists.length[v]):
+            pool, free = join_all(scope, begin, end, graph, pool, free, mark)
+        for at in range(first, last):
             a = pool[at]
-            if min(weights.table[a], BUCKETS - 1) != weights.weight[a]:
-                unlink(weights, a)
-                link(weights, a)
-            low = min(low, weights.weight[a])
+            if min(graph.table[a], BUCKETS - 1) != graph.weight[a]:
+                unlink(graph, a)
+                link(graph, a)
+            low = min(low, graph.weight[a])
     for at in range(scope_ptr[n_done]):
         scope[at] = region[scope[at]]
     return Block(order[:n_done], scope_ptr[: n_done + 1], scope)

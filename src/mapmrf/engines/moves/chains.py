@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from mapmrf.compilation.jit import compiled, inlined, predispatched
 from mapmrf.engines.moves.flip_state import (
     HINT,
     Agenda,
-    FlipList,
     FlipState,
     dequeue,
     enqueue_all,
@@ -36,9 +34,10 @@ from mapmrf.run.result import Status
 class GainSearch(ABC):
     """A labelling that improves by flips, until none of a kind helps."""
 
-    _moves: Chain | SetSearch
+    moves: tuple[Chain | None, SetSearch | None]  # one of them
+    cursor: Any  # where it stands: a `ChainCursor` or `SetCursor`
 
-    def __init__(self, problem: Problem, longest: int, improve: Callable[..., tuple[int, int]]) -> None:
+    def __init__(self, problem: Problem, longest: int) -> None:
         self.problem = problem
         self.flips = new_flip_state(problem, longest)  # the table of gains
         self.agenda = new_agenda(problem.n_vars)
@@ -48,7 +47,7 @@ class GainSearch(ABC):
 
     def _begin_at(self, labels: Ints) -> None:
         agenda, counts = self.agenda, self.agenda.counts
-        set_labels(self.problem, self.flips, labels)
+        set_labels(self.problem, self.flips.labels, self.flips.place, labels)
         agenda.origin[:] = labels
         counts.queue_begin = counts.queue_length = counts.heap_length = counts.n_changed = 0
         agenda.where[:] = -1
@@ -60,10 +59,10 @@ class GainSearch(ABC):
         """Read about `entries` table entries, visiting at most `max_visits` variables; return the entries read."""
         work = 0
         while work < entries and max_visits > 0 and not self.at_rest:
-            done, visits = self._improve(self.flips, self.agenda, self._moves, entries - work, max_visits)
+            done, visits = self._improve(self.flips, self.agenda, *self.moves, entries - work, max_visits)
             work, max_visits = work + done, max_visits - visits
             self.visits += visits
-            if self._moves.cursor.place < 0 and is_empty(self.agenda):
+            if self.cursor.place < 0 and is_empty(self.agenda):
                 work += self._refresh(self.flips, self.agenda, 1)
                 self._continue()
         return work
@@ -90,29 +89,32 @@ class ChainSearch(GainSearch):
 
     def __init__(self, problem: Problem, length: int, breadth: int, seed: int) -> None:
         n, length = problem.n_vars, min(length, max(1, problem.n_vars))
-        super().__init__(problem, length, follow_chains)
-        self.chain = self._moves = Chain(
+        super().__init__(problem, length)
+        chain = Chain(
             cand=np.zeros(n, dtype=np.int32),
             kind=np.zeros(n, dtype=np.int8),
             gain=np.zeros(n),
             flip=np.zeros(n, dtype=np.int64),
-            flips=FlipList(*(np.zeros(length + extra, dtype=np.int64) for extra in (0, 0, 0, 1))),
+            who=np.zeros(length, dtype=np.int64),
+            state=np.zeros(length, dtype=np.int64),
+            old=np.zeros(length, dtype=np.int64),
+            top=np.zeros(length + 1, dtype=np.int64),
             breadth=breadth,
             cursor=blank(ChainCursor),
         )
+        self.moves, self.cursor = (chain, None), chain.cursor
         self.random = np.random.default_rng(seed)
 
     def restart(self, labels: Ints) -> None:
-        cursor = self.chain.cursor
-        cursor.place = -1
-        cursor.state = cursor.second = cursor.improved = 0
+        self.cursor.place = -1
+        self.cursor.state = self.cursor.second = self.cursor.improved = 0
         self._begin_at(labels)
         enqueue_all(self.agenda, self.random)
 
     def _continue(self) -> None:
         """Start from every variable again, in a new order, unless the last round improved nothing."""
-        self.at_rest = self.chain.cursor.improved == 0 and is_empty(self.agenda)
-        self.chain.cursor.improved = 0
+        self.at_rest = self.cursor.improved == 0 and is_empty(self.agenda)
+        self.cursor.improved = 0
         if not self.at_rest:
             enqueue_all(self.agenda, self.random)
 
@@ -139,7 +141,11 @@ class Chain(NamedTuple):
     # gain, flip: gain and state of the best flip of every listed variable
     gain: Floats
     flip: Ints
-    flips: FlipList  # the flips of the chain, as many as it may have
+    # who, state, old, top: the flips of a chain: variables, new states, labels before, and where the log of each begins
+    who: Ints
+    state: Ints
+    old: Ints
+    top: Ints
     breadth: int  # chains from each start
     cursor: ChainCursor  # where the search stands
 
@@ -188,7 +194,7 @@ def choose(chain: Chain, n_cand: int, skipped: int) -> int:
 def try_chain(flips: FlipState, chain: Chain, v: int, k: int, second: int) -> tuple[int, int]:
     """Flip `v` to `k`, then the best neighbours one by one, and undo all flips."""
     # Returns the length of the best prefix, 0 if none gains, and the entries read. The flips remain in `chain`.
-    who, state, old, top = chain.flips.who, chain.flips.state, chain.flips.old, chain.flips.top
+    who, state, old, top = chain.who, chain.state, chain.old, chain.top
     i = v
     n = n_cand = best_n = work = 0
     total = size = best = 0.0
@@ -219,42 +225,25 @@ def try_chain(flips: FlipState, chain: Chain, v: int, k: int, second: int) -> tu
     return best_n, work
 
 
-@compiled
-def follow_chains(
-    flips: FlipState, agenda: Agenda, chain: Chain, budget: int, max_visits: int
-) -> tuple[int, int]:  # fmt: skip
-    """Make best flips and improving chains until there is none or a budget is spent; as `flip_sets`."""
+@inlined
+def next_chain(flips: FlipState, agenda: Agenda, chain: Chain) -> int:
+    """Try the next chain from a variable, or go on to its next state; return the entries read."""
     cursor = chain.cursor
-    work, visits = 0, 0
-    while work < budget:
-        if cursor.place >= 0:
-            v, k = cursor.place, cursor.state
-            if k >= flips.model.card[v]:
-                cursor.place = -1
-                continue
-            if k == flips.labels[v] or cursor.second >= chain.breadth:
-                cursor.state += 1
-                cursor.second = 0
-                continue
-            cursor.second += 1
-            n, entries = try_chain(flips, chain, v, k, cursor.second - 1)
-            work += entries
-            if n > 0:
-                work += make_change(flips, agenda, chain.flips, n)
-                cursor.improved = 1
-                cursor.place = -1
-        elif visits >= max_visits:
-            break
-        elif agenda.counts.heap_length > 0:
-            work += flip_best(flips, agenda)
-            visits += 1
-        elif agenda.counts.queue_length > 0:
-            cursor.place = dequeue(agenda)
-            cursor.state = cursor.second = 0
-            visits += 1
-        else:
-            break
-    return work, visits
+    v, k = cursor.place, cursor.state
+    if k >= flips.model.card[v]:
+        cursor.place = -1
+        return 0
+    if k == flips.labels[v] or cursor.second >= chain.breadth:
+        cursor.state += 1
+        cursor.second = 0
+        return 0
+    cursor.second += 1
+    n, work = try_chain(flips, chain, v, k, cursor.second - 1)
+    if n > 0:
+        work += make_change(flips, agenda, chain.who, chain.state, chain.old, chain.top, n)
+        cursor.improved = 1
+        cursor.place = -1
+    return work
 
 
 # -- Search by flips of small connected sets of variables -------------------------------------------------------------
@@ -265,32 +254,33 @@ class FlipSearch(GainSearch):
 
     def __init__(self, problem: Problem, depth: int) -> None:
         self.depth = min(depth, max(1, problem.n_vars))
-        super().__init__(problem, self.depth, flip_sets)
+        super().__init__(problem, self.depth)
         room = self.depth + 1
         spot, end, state, old, top, best_var, best_state = (np.zeros(room, dtype=np.int64) for _ in range(7))
         cand, listed = np.zeros(max(problem.n_vars, 1), dtype=np.int32), np.zeros(problem.n_vars, dtype=bool)
-        self.sets = self._moves = SetSearch(
+        self._sets = SetSearch(
             cand, listed, spot, end, state, old, top, np.zeros(room), np.zeros(room), best_var, best_state,
             cursor=blank(SetCursor),
         )  # fmt: skip
+        self.moves, self.cursor = (None, self._sets), self._sets.cursor
 
     def restart(self, labels: Ints) -> None:
-        self.sets.listed[:] = False
-        self.sets.cursor.place, self.sets.cursor.reach, self.sets.cursor.n_best = -1, 1, 0
+        self._sets.listed[:] = False
+        self.cursor.place, self.cursor.reach, self.cursor.n_best = -1, 1, 0
         self._begin_at(labels)
 
     def _continue(self) -> None:
         """Go on with larger sets, up to `depth` variables."""
-        if is_empty(self.agenda) and self.sets.cursor.reach < self.depth:
-            self.sets.cursor.reach += 1
+        if is_empty(self.agenda) and self.cursor.reach < self.depth:
+            self.cursor.reach += 1
             enqueue_all(self.agenda)
         else:
             self.at_rest = is_empty(self.agenda)
 
     def labels(self) -> Ints:
         found = self.flips.labels.copy()
-        for level in range(self.sets.cursor.place):
-            found[self.sets.cand[self.sets.spot[level]]] = self.sets.old[level]
+        for level in range(self.cursor.place):
+            found[self._sets.cand[self._sets.spot[level]]] = self._sets.old[level]
         return found
 
 
@@ -397,19 +387,22 @@ def search_next(flips: FlipState, agenda: Agenda, sets: SetSearch) -> int:
 
 
 @compiled
-def flip_sets(
-    flips: FlipState, agenda: Agenda, sets: SetSearch, budget: int, max_visits: int
-) -> tuple[int, int]:  # fmt: skip
-    """Make improving changes until there is none or a budget is spent; returns entries and variables visited."""
-    best = FlipList(sets.best_var, sets.best_state, sets.old, sets.top)
+def improve(
+    flips: FlipState, agenda: Agenda, chain: Chain | None, sets: SetSearch | None, budget: int, max_visits: int
+) -> tuple[int, int]:
+    """Make best flips, and improving chains or changes of sets, until there are none or a budget is spent."""
+    # Returns entries and variables visited.
     work, visits = 0, 0
     while work < budget:
-        if sets.cursor.place >= 0:
+        if sets is not None and sets.cursor.place >= 0:
             work += search_next(flips, agenda, sets)
             if sets.cursor.place < 0:
                 sets.listed[sets.cand[0]] = False
                 if sets.cursor.n_best > 0:
-                    work += make_change(flips, agenda, best, sets.cursor.n_best)
+                    best = sets.best_var, sets.best_state, sets.old, sets.top, sets.cursor.n_best
+                    work += make_change(flips, agenda, *best)
+        elif chain is not None and chain.cursor.place >= 0:
+            work += next_chain(flips, agenda, chain)
         elif visits >= max_visits:
             break
         elif agenda.counts.heap_length > 0:
@@ -417,13 +410,17 @@ def flip_sets(
             visits += 1
         elif agenda.counts.queue_length > 0:
             v = dequeue(agenda)
-            sets.cand[0] = v
-            sets.listed[v] = True
-            sets.spot[0], sets.end[0], sets.state[0], sets.top[0] = 0, 1, -1, 0
-            sets.total[0], sets.size[0] = 0.0, 0.0
-            sets.cursor.best_gain = 0.0
-            sets.cursor.place, sets.cursor.n_best = 0, 0
             visits += 1
+            if chain is not None:
+                chain.cursor.place = v
+                chain.cursor.state = chain.cursor.second = 0
+            if sets is not None:
+                sets.cand[0] = v
+                sets.listed[v] = True
+                sets.spot[0], sets.end[0], sets.state[0], sets.top[0] = 0, 1, -1, 0
+                sets.total[0], sets.size[0] = 0.0, 0.0
+                sets.cursor.best_gain = 0.0
+                sets.cursor.place, sets.cursor.n_best = 0, 0
         else:
             break
     return work, visits

@@ -40,14 +40,15 @@ class ConstrainedSearch:
             random=seeded(seed),
             lowest=1e-3 * scale,
             highest=max(1e3 * scale, 10 * graph.size),
+            scan=min(graph.n_vars, SCAN),
+            tenure=min(TENURE, max(0, graph.n_vars // 4)),
+            spread=min(SPREAD, max(1, graph.n_vars // 3)),
         )
-        tenure = min(TENURE, max(0, graph.n_vars // 4))
-        self._plan = ConstrainedPlan(min(graph.n_vars, SCAN), tenure, min(SPREAD, max(1, graph.n_vars // 3)))
         self.restart(labels)
 
     def restart(self, labels: Ints) -> None:
         flips, rows, tally = self._state.flips, self._state.rows, self._state.tally
-        set_labels(self.problem, flips, labels)
+        set_labels(self.problem, flips.labels, flips.place, labels)
         sum_scores(flips)
         graph = self.problem.graph
         states = graph.var_ptr[:-1] + labels
@@ -71,7 +72,7 @@ class ConstrainedSearch:
 
     def run(self, n_changes: int) -> None:
         if self.problem.n_vars:
-            self.changes += run_constrained(self._state, self._plan, n_changes, False)
+            self.changes += run_constrained(self._state, n_changes, False)
             self.incumbent.offer(self._state.best)
 
     def climb(self, n_changes: int) -> int:
@@ -79,7 +80,7 @@ class ConstrainedSearch:
         if self.problem.n_vars == 0:
             return 0
         self._state.rows.price[self._state.rows.hard] = self._state.highest
-        done = run_constrained(self._state, ConstrainedPlan(self.problem.n_vars, 0, 1), n_changes, True)
+        done = run_constrained(self._state, n_changes, True)
         self.changes += done
         self.incumbent.offer(self.labels)
         return done
@@ -100,35 +101,19 @@ class ConstrainedSearch:
 
 
 class ConstrainedLocalSearch:
-    """A `ConstrainedSearch` with the interface of `LocalSearch`: in steps of table entries."""
+    """A `ConstrainedSearch` in steps of table entries, as `LocalSearch` takes them."""
 
     descending = False
 
     def __init__(self, problem: Problem, labels: Ints, seed: int) -> None:
-        self.problem, self._search = problem, ConstrainedSearch(problem, labels, seed)
+        self._search = ConstrainedSearch(problem, labels, seed)
+        self.incumbent, self.restart = self._search.incumbent, self._search.restart
         self._work = max(1, problem.n_states * min(problem.n_vars, SCAN) // max(1, problem.n_vars))
 
-    @property
-    def labels(self) -> Ints:
-        return self._search.incumbent.labels
-
-    @property
-    def value(self) -> float:
-        return self._search.incumbent.value
-
-    @property
-    def trials(self) -> int:
-        return self._search.changes
-
-    def restart(self, labels: Ints) -> None:
-        self._search.restart(labels)
-
-    def run(self, entries: int, max_trials: int) -> bool:
-        """Examine about `entries` states; return whether that gave a new best labelling."""
-        before = self.value
+    def run(self, entries: int, max_trials: int) -> None:
+        """Examine about `entries` states."""
         if max_trials > 0:
             self._search.run(max(1, entries // self._work))
-        return self.value > before
 
 
 class ConstrainedAscent:
@@ -139,10 +124,7 @@ class ConstrainedAscent:
         # at_optimum: whether no change gains
         self.problem, self.visits, self.at_optimum = problem, 0, False
         self._search = ConstrainedSearch(problem, problem.graph.unary_labels, 0)
-
-    @property
-    def labels(self) -> Ints:
-        return self._search.labels
+        self.labels = self._search.labels
 
     def restart(self, labels: Ints) -> None:
         self._search.restart(labels)
@@ -209,11 +191,8 @@ class ConstrainedState(NamedTuple):
     # lowest, highest: limits of the prices
     lowest: float
     highest: float
-
-
-class ConstrainedPlan(NamedTuple):
     scan: int  # variables examined for a change
-    least: int  # minimum tabu tenure
+    tenure: int  # minimum tabu tenure
     spread: int  # maximum addition to it
 
 
@@ -258,17 +237,18 @@ def soft_cost(rows: ConstraintRows) -> float:
 
 
 @compiled
-def run_constrained(search: ConstrainedState, plan: ConstrainedPlan, n_changes: int, greedy: bool) -> int:
+def run_constrained(search: ConstrainedState, n_changes: int, greedy: bool) -> int:
     """Repeatedly make the best change that is not tabu; return the number of changes."""
-    # A greedy search ends where no change of a variable gains.
+    # A greedy search has no tabus, and ends where no change of a variable gains.
     flips, tally, rows = search.flips, search.tally, search.rows
     n = len(flips.labels)
+    scan, tenure, spread = (n, 0, 1) if greedy else (search.scan, search.tenure, search.spread)
     for done in range(n_changes):
         tally.clock += 1
         tally.idle += 1
         tally.chosen = -1
         first, most = draw(search.random, n), NEGLIGIBLE * search.lowest if greedy else NOTHING
-        for v in range(n if greedy else plan.scan):
+        for v in range(scan):
             most = choose(search, (first + v) % n, most)
         i = tally.chosen
         if i < 0:
@@ -281,7 +261,7 @@ def run_constrained(search: ConstrainedState, plan: ConstrainedPlan, n_changes: 
         add_touches(rows, old, -1.0)
         add_touches(rows, new, 1.0)
         set_state(flips, i, tally.state, 0)
-        search.until[i] = tally.clock + plan.least + draw(search.random, plan.spread)
+        search.until[i] = tally.clock + tenure + draw(search.random, spread)
         if not greedy and tally.clock % ADAPT == 0:  # raise the prices of violated hard rows, lower those of others
             for c in range(len(rows.condition)):
                 if rows.hard[c]:

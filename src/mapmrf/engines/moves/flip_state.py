@@ -59,10 +59,10 @@ def _weighted(problem: Problem, sizes: Floats) -> Floats:
     return sizes * np.abs(problem.weight) if len(problem.weight) else sizes
 
 
-def set_labels(problem: Problem, flips: FlipState, labels: Ints) -> None:
-    """Set the labels and the table entries of the factors; the scores are not updated."""
-    flips.labels[:] = labels
-    flips.place[:] = table_places(problem, flips.labels)
+def set_labels(problem: Problem, now: Ints, place: Ints, labels: Ints) -> None:
+    """Set the labels of a search, and the table entries that the factors take; scores are not updated."""
+    now[:] = labels
+    place[:] = table_places(problem, now)
 
 
 def new_agenda(n: int) -> Agenda:
@@ -144,13 +144,6 @@ class Agenda(NamedTuple):
     is_changed: Bools
     origin: Ints
     counts: AgendaCounts  # lengths of these lists
-
-
-class FlipList(NamedTuple):
-    who: Ints  # variables that flip together
-    state: Ints  # their new states
-    old: Ints  # their labels before
-    top: Ints  # where the log of each begins
 
 
 # -- scores -----------------------------------------------------------------------------------------------------------
@@ -344,9 +337,9 @@ def flip_best(flips: FlipState, agenda: Agenda) -> int:
 
 
 @inlined
-def make_change(flips: FlipState, agenda: Agenda, change: FlipList, n: int) -> int:
+def make_change(flips: FlipState, agenda: Agenda, who: Ints, state: Ints, old: Ints, top: Ints, n: int) -> int:
     """Make the first `n` flips of a list if their exact total gain confirms it; return the entries read."""
-    who, state, old, top = change.who, change.state, change.old, change.top
+    # `old` and `top` are scratch: the labels before, and where the log of each flip begins.
     mended, gain, margin = 0, 0.0, 0.0
     top[0] = 0
     for at in range(n):

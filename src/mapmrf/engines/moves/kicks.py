@@ -9,7 +9,7 @@ import numpy as np
 from mapmrf.arrays import Ints, blank
 from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.moves.blocks import BlockMoves
-from mapmrf.engines.moves.chains import Chain, ChainSearch, FlipSearch, SetSearch, flip_sets, follow_chains
+from mapmrf.engines.moves.chains import Chain, ChainSearch, FlipSearch, SetSearch, improve
 from mapmrf.engines.moves.crossover import Crossover, PartScratch, forget_parts, gather_part, new_part_scratch
 from mapmrf.engines.moves.flip_state import Agenda, FlipState, commit, set_state
 from mapmrf.kernels.random_numbers import UNIT, Bits, draw, seeded
@@ -49,9 +49,7 @@ class SearchKicks:
         """Search, then kick and repair, for about `entries` table entries and up to `max_kicks` kicks in total."""
         search = self.search
         if search.at_rest:
-            chain = search.chain if isinstance(search, ChainSearch) else None
-            sets = search.sets if isinstance(search, FlipSearch) else None
-            kick_and_repair(search.flips, search.agenda, sets, chain, self.kicks, temperature, entries, max_kicks)
+            kick_and_repair(search.flips, search.agenda, *search.moves, self.kicks, temperature, entries, max_kicks)
         else:
             search.run(entries)
 
@@ -184,22 +182,17 @@ def undo_worse_parts(flips: FlipState, agenda: Agenda, kicks: Kicks, temperature
 
 @compiled
 def kick_and_repair(
-    flips: FlipState, agenda: Agenda, sets: SetSearch | None, chain: Chain | None, kicks: Kicks, temperature: float,
+    flips: FlipState, agenda: Agenda, chain: Chain | None, sets: SetSearch | None, kicks: Kicks, temperature: float,
     budget: int, max_kicks: int,
 ) -> int:  # fmt: skip
     """Kick and repair, by chains or else by flips of sets, until a budget is spent or all kicks are done."""
     # Returns the entries read.
     work, count = 0, kicks.counts
     while work < budget:
-        if chain is not None:
-            entries, _ = follow_chains(flips, agenda, chain, budget - work, ANY_NUMBER)
-            idle = chain.cursor.place < 0
-        else:
-            assert sets is not None
-            entries, _ = flip_sets(flips, agenda, sets, budget - work, ANY_NUMBER)
-            idle = sets.cursor.place < 0
+        entries, _ = improve(flips, agenda, chain, sets, budget - work, ANY_NUMBER)
         work += entries
-        if not idle or agenda.counts.heap_length > 0 or agenda.counts.queue_length > 0:
+        searching = (chain is not None and chain.cursor.place >= 0) or (sets is not None and sets.cursor.place >= 0)
+        if searching or agenda.counts.heap_length > 0 or agenda.counts.queue_length > 0:
             continue
         if count.pending == 1:
             count.pending = 0

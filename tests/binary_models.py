@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.engines.flow.maximum_flow import Wiring, add_capacity
+from mapmrf.engines.flow.maximum_flow import Network, add_capacity
 from mapmrf.images import neighbour_offsets
 from pairwise_models import DIFFER, grid_edges
 from plain_python import plain
@@ -105,8 +105,8 @@ def grid_pairs(height: int, width: int) -> np.ndarray:
     return np.concatenate([lattice_pairs((height, width), (0, 1)), lattice_pairs((height, width), (1, 0))])
 
 
-def add_capacities(wiring: Wiring, forward: np.ndarray, backward: np.ndarray) -> None:
+def add_capacities(network: Network, forward: np.ndarray, backward: np.ndarray) -> None:
     """Add capacities to the arcs of all pairs of a network, as plain Python."""
     guess = 0
     for a in range(len(forward)):
-        guess = plain(add_capacity)(wiring, a, guess, float(forward[a]), float(backward[a]))
+        guess = plain(add_capacity)(network, a, guess, float(forward[a]), float(backward[a]))

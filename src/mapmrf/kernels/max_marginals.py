@@ -14,6 +14,8 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import inlined
+from mapmrf.kernels.pair_transforms import StructuredPairs, form_message
+from mapmrf.model.structured_pairs import PairForms
 
 
 class FactorScratch(NamedTuple):
@@ -23,12 +25,15 @@ class FactorScratch(NamedTuple):
     # state, start: (largest arity,): A configuration, and where the states of each variable start in `given`
     state: Ints
     start: Ints
+    score: Floats  # (2, most states of a variable): scores of a variable's states, and the constraints that they break
+    pairs: StructuredPairs  # the forms of pairs, with scratch
 
     @classmethod
-    def allocate(cls, n_edge_states: int, arity: int) -> FactorScratch:
+    def allocate(cls, n_edge_states: int, arity: int, forms: PairForms, n_states: int) -> FactorScratch:
         given, out = np.zeros((2, n_edge_states))
         state, start = np.zeros((2, arity), dtype=np.int64)
-        return cls(given, out, state, start)
+        score, pairs = np.zeros((2, n_states)), StructuredPairs.allocate(forms, n_states)
+        return cls(given, out, state, start, score, pairs)
 
 
 @inlined
@@ -119,9 +124,25 @@ def next_configuration(state: Ints, card_e: Ints, first: int, arity: int) -> Non
 
 
 @inlined
+def form_messages(f: int, weight: float, n: int, scratch: FactorScratch) -> None:
+    """Fill `out` with both messages of a structured pair: the maxima of table plus `given` of the other variable."""
+    for side in range(2):
+        form_message(scratch.pairs, f, weight, side == 0, scratch.given, (1 - side) * n, scratch.out, side * n, n)
+
+
+@inlined
 def max_marginals(
-    theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
+    form: int, theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
 ) -> float:
+    """Fill `out` with the max-marginals of a factor, by its form or its table; return the largest entry."""
+    if form >= 0:
+        given, out, n, top = scratch.given, scratch.out, card_e[first], -np.inf
+        form_messages(form, weight, n, scratch)
+        for s in range(2 * n):
+            out[s] += given[s]
+        for s in range(n):
+            top = max(top, out[s])
+        return top
     if arity == 2:
         k1, k2 = card_e[first], card_e[first + 1]
         if weight == 1.0:
@@ -135,12 +156,18 @@ def max_marginals(
 
 @inlined
 def table_top(
-    theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
+    form: int, theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
 ) -> float:
-    """Return the largest entry of a table of any arity times a weight, plus `given`."""
+    """Return the largest entry of a factor's table times its weight, plus `given`, by its form or its table."""
+    given, out, k1, top = scratch.given, scratch.out, card_e[first], -np.inf
+    if form >= 0:
+        form_message(scratch.pairs, form, weight, True, given, k1, out, 0, k1)
+        for s in range(k1):
+            top = max(top, out[s] + given[s])
+        return top
     if arity != 2:
-        return max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
-    given, k1, k2, top = scratch.given, card_e[first], card_e[first + 1], -np.inf
+        return max_marginals(form, theta_t, at, card_e, first, arity, weight, scratch)
+    k2 = card_e[first + 1]
     for s1 in range(k1):
         row = at + s1 * k2
         mine = given[s1]

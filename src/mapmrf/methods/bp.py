@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mapmrf.engines.messages.max_product import ForestWeights
-from mapmrf.engines.messages.message_passing import MessagePassing
+from mapmrf.engines.messages.max_product import ForestWeights, MessagePassing
 from mapmrf.model.problem import Problem
 
 

@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from mapmrf.arrays import Floats
-from mapmrf.engines.messages.max_product import ForestWeights, Tour
-from mapmrf.engines.messages.message_passing import MessagePassing
+from mapmrf.engines.messages.max_product import ForestWeights, MessagePassing, Tour
 from mapmrf.kernels.heaps_and_forests import grow_forest
 from mapmrf.model.problem import Problem
 from mapmrf.run.clock import check_awaited

@@ -179,11 +179,11 @@ def roof_of(graph: FactorGraph) -> RoofDual:
 def test_some_optimum_has_all_persistent_states_and_none_is_above_the_bound(recipe: Recipe) -> None:
     graph = recipe.graph()
     optimum = brute_force(graph)[0]
-    found = persistent_states(Problem.compile(graph))
-    assert found.bound >= optimum - 1e-9
-    assert np.all((found.states >= UNDECIDED) & (found.states < graph.card))
+    states, bound = persistent_states(Problem.compile(graph))
+    assert bound >= optimum - 1e-9
+    assert np.all((states >= UNDECIDED) & (states < graph.card))
     if optimum > -math.inf:
-        left = [x for x in labellings(graph) if np.all((found.states == UNDECIDED) | (x == found.states))]
+        left = [x for x in labellings(graph) if np.all((states == UNDECIDED) | (x == states))]
         assert max(graph.value(x) for x in left) == pytest.approx(optimum, rel=1e-9, abs=1e-9)
 
 
@@ -208,10 +208,10 @@ def test_the_bound_is_that_of_the_local_polytope(graph: FactorGraph) -> None:
 def test_all_variables_of_a_model_that_is_a_cut_are_fixed_at_the_optimum(recipe: Recipe) -> None:
     graph = recipe.graph()
     optimum = brute_force(graph)[0]
-    found = persistent_states(Problem.compile(graph))
+    states, bound = persistent_states(Problem.compile(graph))
     if optimum > -math.inf:
-        assert graph.value(found.states) == pytest.approx(optimum, rel=1e-12, abs=1e-12)
-    assert found.bound == pytest.approx(optimum, rel=1e-12, abs=1e-12)
+        assert graph.value(states) == pytest.approx(optimum, rel=1e-12, abs=1e-12)
+    assert bound == pytest.approx(optimum, rel=1e-12, abs=1e-12)
 
 
 def test_nothing_is_fixed_in_an_infeasible_model() -> None:
@@ -220,8 +220,8 @@ def test_nothing_is_fixed_in_an_infeasible_model() -> None:
     differ = equal[::-1].copy()
     scopes = [(0,), (0, 1), (0, 2), (1, 2), (3, 4), (4, 5), (5, 3)]
     tables = [np.array([0.0, -np.inf]), equal, differ, equal, *[1.0 - np.eye(2)] * 3]
-    found = persistent_states(Problem.compile(Recipe([2] * 6, scopes, tables).graph()))
-    assert found.bound == -math.inf and found.states.tolist() == [UNDECIDED] * 6
+    states, bound = persistent_states(Problem.compile(Recipe([2] * 6, scopes, tables).graph()))
+    assert bound == -math.inf and states.tolist() == [UNDECIDED] * 6
 
 
 @pytest.mark.parametrize("field", [0.3, 1.0, 3.0])
@@ -236,9 +236,9 @@ def test_bound_and_number_of_fixed_variables_are_those_of_thinqpbo(field: float)
         peer.add_pairwise_term(*graph.scope_of(a).tolist(), *(-graph.table(a)).ravel().tolist())
     peer.solve()
     labels = [peer.get_label(i) for i in range(graph.n_vars)]
-    found = persistent_states(Problem.compile(graph))
-    assert found.bound == pytest.approx(-peer.compute_twice_lower_bound() / 2, rel=1e-9)
-    assert found.states.tolist() == [max(label, UNDECIDED) for label in labels]
+    states, bound = persistent_states(Problem.compile(graph))
+    assert bound == pytest.approx(-peer.compute_twice_lower_bound() / 2, rel=1e-9)
+    assert states.tolist() == [max(label, UNDECIDED) for label in labels]
 
 
 @given(graph=binary_graphs(), seed=st.integers(0, 100), work=st.sampled_from([1, 50, 10**9]))

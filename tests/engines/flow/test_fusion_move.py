@@ -112,15 +112,6 @@ def test_in_the_end_no_move_helps(smoothness: str, swap: bool, seed: int) -> Non
     assert search.gain == pytest.approx(graph.value(search.labels) - graph.value(np.zeros(8, dtype=int)), rel=1e-9)
 
 
-@given(seed=SEEDS, work=st.sampled_from([1, 100, 10**9]), swap=st.booleans())
-@settings(max_examples=40)
-def test_moves_in_short_runs_end_where_a_long_one_does(seed: int, work: int, swap: bool) -> None:
-    graph = pairwise_graph(seed)
-    whole, pieces = at_rest(graph, swap), at_rest(graph, swap, work)
-    assert (whole.labels.tolist(), whole.tried) == (pieces.labels.tolist(), pieces.tried)
-    assert graph.value(whole.labels) >= graph.value(np.zeros(graph.n_vars, dtype=int))
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_with_costs_of_labels_an_expansion_is_the_best_of_all_combinations(seed: int) -> None:
     random, costs = np.random.default_rng(seed), np.array([1.5, 0.0, 2.5, 1.0])
@@ -168,7 +159,7 @@ def course(graph: FactorGraph, threads: int, work: int, swap: bool) -> list[tupl
 
 @pytest.mark.parametrize("work", [500, 20_000, 10**9])
 @pytest.mark.parametrize("swap", [False, True])
-def test_moves_tried_ahead_change_nothing_on_any_number_of_threads(work: int, swap: bool) -> None:
+def test_neither_moves_tried_ahead_on_threads_nor_short_runs_change_anything(work: int, swap: bool) -> None:
     random = np.random.default_rng(0)
     k = np.arange(5.0)
     uneven = -np.minimum((k[:, None] - k) ** 2, 6.0)  # not metric: roof duality
@@ -177,9 +168,4 @@ def test_moves_tried_ahead_change_nothing_on_any_number_of_threads(work: int, sw
         alone = course(graph, 1, work, swap)
         assert alone == course(graph, 2, work, swap) == course(graph, 4, work, swap)
         assert alone[-1][0] > 5
-
-
-def test_a_run_stops_at_its_limit_of_moves() -> None:
-    search = LabelMoves(Problem.compile(metric_graph(0, "potts")), np.zeros(8, dtype=np.int64))
-    search.run(10**9, max_moves=2)
-    assert search.tried == 2
+        assert alone[-1] == course(graph, 1, 10**9, swap)[-1]

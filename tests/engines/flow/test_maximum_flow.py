@@ -14,17 +14,17 @@ from scipy.sparse.csgraph import maximum_flow
 
 from binary_models import add_capacities, neighbour_pairs
 from mapmrf.engines.flow import maximum_flow as driver
-from mapmrf.engines.flow.maximum_flow import MaximumFlow, Wiring, sparse_wiring, wire
+from mapmrf.engines.flow.maximum_flow import MaximumFlow, Network, sparse_network, wire
 from pairwise_models import grid_edges
 from plain_python import plain
 
 
-def link(n: int, pairs: np.ndarray, forward: np.ndarray, backward: np.ndarray, lattice: bool = True) -> Wiring:
+def link(n: int, pairs: np.ndarray, forward: np.ndarray, backward: np.ndarray, lattice: bool = True) -> Network:
     """A network of pairs (n_pairs, 2) of distinct nodes, a lattice if asked for and possible."""
     scope = np.ascontiguousarray(pairs, dtype=np.int32).reshape(-1)
-    wiring = wire(n, scope) if lattice else sparse_wiring(n, scope)
-    add_capacities(wiring, forward, backward)
-    return wiring
+    network = wire(n, scope) if lattice else sparse_network(n, scope)
+    add_capacities(network, forward, backward)
+    return network
 
 
 def change_capacities(flow: MaximumFlow, nodes: np.ndarray, source: np.ndarray, sink: np.ndarray) -> None:
@@ -33,7 +33,7 @@ def change_capacities(flow: MaximumFlow, nodes: np.ndarray, source: np.ndarray, 
     A negative capacity is a reward for cutting the arc.
     """
     if flow.state != driver.UNBOUNDED:
-        places = np.asarray(nodes, dtype=np.int64) + flow.wiring.margin
+        places = np.asarray(nodes, dtype=np.int64) + flow.network.margin
         plain(driver.change_terminals)(flow.network, flow.trees, places, source, sink)
         flow.state = driver.PAUSED
 
@@ -50,8 +50,8 @@ class Arcs:
 
     def flow(self, lattice: bool = True) -> MaximumFlow:
         """The flow, without what the source sends through a single node to the sink."""
-        wiring = link(len(self.source), self.pairs, self.forward, self.backward, lattice)
-        return MaximumFlow(wiring, self.source - self.sink)
+        network = link(len(self.source), self.pairs, self.forward, self.backward, lattice)
+        return MaximumFlow(network, self.source - self.sink)
 
     @property
     def straight(self) -> float:
@@ -175,12 +175,6 @@ def test_short_runs_end_with_the_flow_and_the_cut_of_a_long_one(arcs: Arcs, work
     assert pieces.on_sink_side.tolist() == whole.on_sink_side.tolist()
 
 
-def test_a_run_stops_at_its_limit_of_paths() -> None:
-    flow = lattice(20, 1).flow()
-    assert not flow.run(max_paths=5)
-    assert flow.paths == 5
-
-
 @given(arcs=any_arcs() | st.builds(lattice, st.just(15), st.integers(0, 99)), data=st.data())
 def test_after_changes_at_the_terminals_the_flow_is_that_of_a_new_network(arcs: Arcs, data: st.DataObject) -> None:
     n, straight = len(arcs.source), arcs.straight
@@ -262,8 +256,8 @@ def test_a_lattice_without_lists_of_arcs_gives_the_flow_of_a_sparse_network(seed
 # -- networks ---------------------------------------------------------------------------------------------------------
 
 
-def is_lattice(wiring: Wiring) -> bool:
-    return len(wiring.network.kind) > 0
+def is_lattice(network: Network) -> bool:
+    return len(network.kind) > 0
 
 
 @pytest.mark.parametrize(
@@ -277,11 +271,11 @@ def is_lattice(wiring: Wiring) -> bool:
 )
 def test_pictures_and_volumes_are_lattices(shape: tuple[int, ...], neighbours: int, offsets: list[int]) -> None:
     pairs = neighbour_pairs(shape, neighbours)
-    wiring = wire(int(np.prod(shape)), pairs.ravel())
-    assert is_lattice(wiring)
-    assert wiring.network.offset.tolist() == [-o for o in offsets[::-1]] + offsets
+    network = wire(int(np.prod(shape)), pairs.ravel())
+    assert is_lattice(network)
+    assert network.offset.tolist() == [-o for o in offsets[::-1]] + offsets
     shuffled = np.random.default_rng(0).permutation(pairs)[:, ::-1]
-    assert wire(int(np.prod(shape)), shuffled.ravel()).network.offset.tolist() == wiring.network.offset.tolist()
+    assert wire(int(np.prod(shape)), shuffled.ravel()).offset.tolist() == network.offset.tolist()
 
 
 def test_pairs_in_all_directions_a_ring_and_a_few_pairs_are_no_lattice() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,20 +11,28 @@ import mapmrf
 from binary_models import neighbour_pairs
 from mapmrf import FactorGraph
 from mapmrf.engines.messages import sweeps
-from mapmrf.engines.messages import sweeps as passes_module
 from mapmrf.engines.messages.srmp import TablePasses
-from mapmrf.engines.messages.sweeps import Chunks, PassStopping, SequentialPasses, cut_visits
+from mapmrf.engines.messages.sweeps import (
+    Chunks,
+    PassStopping,
+    SequentialPasses,
+    Visits,
+    cut_visits,
+    divide_sweep,
+    share_sweep,
+)
 from mapmrf.engines.messages.trws_binary import SpinPasses
 from mapmrf.engines.messages.trws_pairwise import LabelPasses
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
+from mapmrf.run.pool import Workers
 
 ENDLESS = PassStopping(-1.0, -1.0)
 
 
 @pytest.fixture(autouse=True)
 def _cut_small_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes_module, "LARGE", 0)
+    monkeypatch.setattr(sweeps, "LARGE", 0)
 
 
 def lattice(shape: tuple[int, ...], diagonals: bool) -> np.ndarray:
@@ -108,7 +118,7 @@ def test_cutting_a_pass_or_sorting_it_by_depth_changes_sums_by_round_off_and_not
     kind, make = (MODELS | NETWORKS)[name]
     graph = make()
     cut = run(kind, graph, 1)
-    monkeypatch.setattr(passes_module, "LARGE", 1 << 60)
+    monkeypatch.setattr(sweeps, "LARGE", 1 << 60)
     whole = run(kind, graph, 1)
     assert len(whole.chunks.bound) == 1 < len(cut.chunks.bound)
     assert cut.figures == pytest.approx(whole.figures, rel=1e-10, abs=1e-10)
@@ -117,48 +127,70 @@ def test_cutting_a_pass_or_sorting_it_by_depth_changes_sums_by_round_off_and_not
         np.testing.assert_array_equal(cut.messages[0], whole.messages[0])
 
 
+def visits_of(edges: np.ndarray, n: int, factors: bool = False) -> Visits:
+    """Visits to the variables of pairs, or to the pairs themselves in the order of their last variables."""
+    if factors:
+        return np.lexsort(edges.T), 2 * np.arange(len(edges) + 1), edges.ravel(), n
+    ends = np.argsort(edges.ravel(), kind="stable")
+    return np.arange(n), np.searchsorted(edges.ravel()[ends], np.arange(n + 1)), ends // 2, len(edges)
+
+
+def dependencies(visits: Visits) -> list[tuple[int, int]]:
+    """All visits, by their places, that have a group in common."""
+    seq, ptr, group, n_groups = visits
+    members: list[list[int]] = [[] for _ in range(n_groups)]
+    for place, i in enumerate(seq.tolist()):
+        for g in group[ptr[i] : ptr[i + 1]].tolist():
+            members[g].append(place)
+    return [pair for some in members for pair in itertools.combinations(some, 2)]
+
+
 @pytest.mark.parametrize("name", NETWORKS)
-def test_neighbours_keep_their_order_when_visits_are_sorted_by_depth(name: str) -> None:
+@pytest.mark.parametrize("factors", [False, True])
+def test_what_depends_on_each_other_keeps_its_order_when_visits_are_sorted_by_depth(name: str, factors: bool) -> None:
     problem = Problem.compile(NETWORKS[name][1]())
-    order = VisitOrder.build(problem, "trees_last")
-    levels, sizes = order.by_depth(problem)
-    pairs = problem.scope.reshape(-1, 2)
-    earlier = order.rank[pairs[:, 0]] < order.rank[pairs[:, 1]]
-    np.testing.assert_array_equal(earlier, levels.rank[pairs[:, 0]] < levels.rank[pairs[:, 1]])
-    level = np.searchsorted(np.cumsum(sizes), levels.rank[pairs], side="right")
-    assert np.all(level[:, 0] != level[:, 1])
-    assert levels.seq[levels.rank].tolist() == list(range(problem.n_vars))
-    np.testing.assert_array_equal(levels.n_shares[levels.rank], order.n_shares[order.rank])
-    np.testing.assert_array_equal(levels.n_back[levels.rank], order.n_back[order.rank])
+    visits = visits_of(problem.scope.reshape(-1, 2), problem.n_vars, factors)
+    chunks, place = divide_sweep(visits, 1)
+    assert place is not None and sorted(place.tolist()) == list(range(len(visits[0])))
+    after = np.argsort(place)
+    pairs = np.array(dependencies(visits))
+    assert np.all(after[pairs[:, 0]] < after[pairs[:, 1]])
+    chunk_of = np.repeat(np.arange(len(chunks.bound)), chunks.end - chunks.begin)[after]
+    assert np.all(chunk_of[pairs[:, 0]] != chunk_of[pairs[:, 1]])
 
 
 @pytest.mark.parametrize(("shape", "diagonals"), [((12, 50), False), ((12, 50), True), ((9, 6, 7), True)])
 @pytest.mark.parametrize("n_workers", [2, 3])
-def test_a_chunk_waits_for_all_that_it_depends_on(shape: tuple[int, ...], diagonals: bool, n_workers: int) -> None:
-    """Whatever a worker may have done when another begins a chunk, all earlier neighbours of its visits are done."""
-    edges = lattice(shape, diagonals)
-    n = int(np.prod(shape))
-    turns = (2 * np.arange(len(edges) + 1), edges.ravel(), np.arange(n))
-    begin, strand_ptr = cut_visits(turns)
-    assigned = Chunks.assigned(turns, begin, strand_ptr, n_workers)
-    owner, (onward, back), (tell_onward, tell_back) = assigned.owner, assigned.needs, assigned.tell
-    place = np.zeros(len(owner), dtype=int)
-    for w in range(n_workers):
-        mine = assigned.chunk[assigned.ptr[w] : assigned.ptr[w + 1]]
-        assert np.all(owner[mine] == w) and np.all(np.diff(mine) > 0)
-        place[mine] = np.arange(len(mine))
-    chunk_of = np.repeat(np.arange(len(owner)), np.diff(begin))
-    count = np.diff(assigned.ptr)
-    for early, late in chunk_of[edges].tolist():
-        if owner[early] != owner[late]:
-            assert onward[late, owner[early]] > place[early] and tell_onward[early]
-            assert back[early, owner[late]] >= count[owner[late]] - place[late] and tell_back[late]
+@pytest.mark.parametrize("factors", [False, True])
+@pytest.mark.parametrize("forward", [True, False])
+def test_a_chunk_waits_for_all_that_it_depends_on(
+    shape: tuple[int, ...], diagonals: bool, n_workers: int, factors: bool, forward: bool
+) -> None:
+    """Whatever a worker may have done when another begins a chunk, all that its visits depend on is done."""
+    visits = visits_of(lattice(shape, diagonals), int(np.prod(shape)), factors)
+    chunks = Chunks.assigned(visits, *cut_visits(visits), n_workers)
+    rows = [chunks.chunk[chunks.ptr[w] : chunks.ptr[w + 1]] for w in range(n_workers)]
+    assert all(np.all(chunks.owner[mine] == w) and np.all(np.diff(mine) > 0) for w, mine in enumerate(rows))
+    rows = rows if forward else [mine[::-1] for mine in rows]
+    needs, tell = chunks.needs[0 if forward else 1], chunks.tell[0 if forward else 1]
+    before: dict[int, set[int]] = {}  # the chunks that are done when a chunk begins, at least
+    for c in range(len(chunks.owner)) if forward else range(len(chunks.owner) - 1, -1, -1):
+        mine = rows[chunks.owner[c]].tolist()
+        waits = [mine[mine.index(c) - 1]] if mine.index(c) else []
+        for w in np.flatnonzero(needs[c]):
+            assert tell[rows[w][needs[c, w] - 1]]
+            waits.append(int(rows[w][needs[c, w] - 1]))
+        before[c] = set(waits).union(*(before[d] for d in waits))
+    chunk_of = np.repeat(np.arange(len(chunks.owner)), chunks.end - chunks.begin)
+    for early, late in chunk_of[np.array(dependencies(visits))].tolist():
+        first, second = (early, late) if forward else (late, early)
+        assert first == second or first in before[second]
 
 
 def test_rows_planes_and_whole_models_are_what_is_cut() -> None:
     def starts(shape: tuple[int, ...]) -> list[int]:
         edges, n = lattice(shape, False), int(np.prod(shape))
-        begin, strand_ptr = cut_visits((2 * np.arange(len(edges) + 1), edges.ravel(), np.arange(n)))
+        begin, strand_ptr = cut_visits(visits_of(edges, n))
         return begin[strand_ptr].tolist()
 
     assert starts((10, 300)) == [300 * row for row in range(11)]
@@ -187,13 +219,6 @@ def test_an_infeasible_model_ends_on_every_number_of_threads() -> None:
             assert mapmrf.solve(model, "trws", threads=threads).status is mapmrf.Status.INFEASIBLE
 
 
-def crewed() -> SpinPasses:
-    problem = Problem.compile(image((12, 64), 2, diagonals=False), 2)
-    engine = SpinPasses(problem, VisitOrder.build(problem, "given"), ENDLESS)
-    assert engine.workers is not None
-    return engine
-
-
 def test_who_waits_without_work_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
@@ -201,10 +226,8 @@ def test_who_waits_without_work_is_called_again(monkeypatch: pytest.MonkeyPatch)
         calls.append(w)
         return calls.count(w) > 2
 
-    engine = crewed()
     monkeypatch.setattr(sweeps, "NAP", 0.0)
-    engine.workers.run(work)
-    engine.close()
+    share_sweep(Workers(2), work, 2)
     assert sorted(calls) == [0, 0, 0, 1, 1, 1]
 
 
@@ -215,7 +238,5 @@ def test_a_worker_that_fails_ends_the_pass(who: int) -> None:
             raise ValueError("no memory")
         return False  # waits for the other for ever
 
-    engine = crewed()
     with pytest.raises(ValueError, match="no memory"):
-        engine.workers.run(work)
-    engine.close()
+        share_sweep(Workers(2), work, 2)

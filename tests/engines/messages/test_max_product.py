@@ -109,7 +109,7 @@ def test_flooding_is_tree_reweighted_max_product(recipe: Recipe, damping: float,
         assert done == 1
         assert change == pytest.approx(textbook.flood(damping), abs=1e-12)
     for i, (begin, end) in enumerate(itertools.pairwise(problem.graph.var_ptr)):
-        np.testing.assert_allclose(messages.beliefs.b[begin:end], textbook.belief(i), atol=1e-12)
+        np.testing.assert_allclose(messages.tables.belief[begin:end], textbook.belief(i), atol=1e-12)
 
 
 @given(recipe=hard_recipes())
@@ -117,8 +117,8 @@ def test_dead_states_have_no_feasible_completion_and_nothing_is_nan(recipe: Reci
     graph = recipe.graph()
     messages = tables_of(graph, 1)
     messages.iterate(FLOOD, 0, 8)
-    assert np.isfinite(messages.beliefs.u).all()
-    assert not np.isnan(messages.beliefs.b).any()
+    assert np.isfinite(messages.tables.lam).all()
+    assert not np.isnan(messages.tables.belief).any()
     assert not messages.is_infeasible()
     feasible = {
         (i, labels[i])
@@ -129,8 +129,8 @@ def test_dead_states_have_no_feasible_completion_and_nothing_is_nan(recipe: Reci
     for i in range(graph.n_vars):
         for k in range(graph.card[i]):
             s = graph.var_ptr[i] + k
-            assert (messages.beliefs.b[s] == -np.inf) == (messages.beliefs.theta_v[s] == -np.inf)
-            assert messages.beliefs.b[s] > -np.inf or (i, k) not in feasible
+            assert (messages.tables.belief[s] == -np.inf) == (messages.theta_v[s] == -np.inf)
+            assert messages.tables.belief[s] > -np.inf or (i, k) not in feasible
 
 
 def test_a_model_without_a_consistent_state_is_found_infeasible() -> None:
@@ -154,7 +154,7 @@ def test_binary_pairs_in_one_number_are_the_same_messages(seed: int, flooding: b
     how = MessageSchedule(flooding, damping, -1.0)
     for begin, end in ((0, 1), (1, 4), (4, 6)):
         assert short.iterate(how, begin, end)[0] == general.iterate(how, begin, end)[0] == end - begin
-        np.testing.assert_allclose(short.pairs.b, general.beliefs.b[1::2] - general.beliefs.b[::2], atol=1e-12)
+        np.testing.assert_allclose(short.pairs.b, general.tables.belief[1::2] - general.tables.belief[::2], atol=1e-12)
         for in_order in (True, False):
             labels = short.decode(in_order)
             assert labels.tolist() == general.decode(in_order).tolist()
@@ -178,9 +178,9 @@ def test_forbidden_states_of_binary_pairs_become_penalties_that_nobody_takes(see
 def test_sweeps_leave_beliefs_that_are_the_sum_of_the_messages(recipe: Recipe, seed: int) -> None:
     messages = tables_of(recipe.graph(), seed)
     messages.iterate(MessageSchedule(False, 0.2, -1.0), 0, 5)
-    expected = messages.beliefs.theta_v.copy()
-    np.add.at(expected, messages.problem.edge_state_at, messages.beliefs.u)
-    np.testing.assert_allclose(messages.beliefs.b, expected, atol=1e-12)
+    expected = messages.theta_v.copy()
+    np.add.at(expected, messages.problem.edge_state_at, messages.tables.lam)
+    np.testing.assert_allclose(messages.tables.belief, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("flooding", [True, False])
@@ -206,7 +206,7 @@ def chosen_in_order(messages: TableMessages) -> list[int]:
     graph = problem.graph
     labels: dict[int, int] = {}
     for i in messages.tour.var_order.tolist():
-        theta = messages.beliefs.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
+        theta = messages.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
         broken, score = np.isneginf(theta).astype(int), np.where(np.isneginf(theta), 0.0, theta)
         for a in range(problem.n_factors):
             scope = problem.scope[problem.scope_ptr[a] : problem.scope_ptr[a + 1]].tolist()
@@ -221,14 +221,14 @@ def chosen_in_order(messages: TableMessages) -> list[int]:
                     told[labels[j]] = 0.0
                 else:
                     at = problem.edge_ptr[problem.scope_ptr[a] + axis]
-                    b = messages.beliefs.b[graph.var_ptr[j] : graph.var_ptr[j + 1]]
-                    told = messages.weights.rho[a] * b - messages.beliefs.u[at : at + graph.card[j]]
+                    b = messages.tables.belief[graph.var_ptr[j] : graph.var_ptr[j + 1]]
+                    told = messages.weights.rho[a] * b - messages.tables.lam[at : at + graph.card[j]]
                 total = total + told.reshape([-1 if k == axis else 1 for k in range(total.ndim)])
             axis = scope.index(i)
             best = np.atleast_1d(total.max(axis=tuple(k for k in range(total.ndim) if k != axis)))
             if not any(j in labels for j in scope):
                 at = problem.edge_ptr[problem.scope_ptr[a] + axis]
-                best = messages.beliefs.u[at : at + graph.card[i]]
+                best = messages.tables.lam[at : at + graph.card[i]]
             broken += np.isneginf(best)
             score += np.where(np.isneginf(best), 0.0, best)
         labels[i] = min(range(len(theta)), key=lambda k: (broken[k], -score[k]))
@@ -250,7 +250,9 @@ def test_the_bound_is_the_dual_at_the_multipliers_that_it_states(recipe: Recipe,
     messages.iterate(FLOOD, 0, 3)
     problem, weights = messages.problem, messages.weights
     kept = np.repeat(weights.rho, np.diff(problem.scope_ptr)) - weights.parent
-    lam_e = np.repeat(kept, np.diff(problem.edge_ptr)) * messages.beliefs.b[problem.edge_state_at] - messages.beliefs.u
+    lam_e = (
+        np.repeat(kept, np.diff(problem.edge_ptr)) * messages.tables.belief[problem.edge_state_at] - messages.tables.lam
+    )
     assert messages.bound() == pytest.approx(dual_bound(problem, lam_e), abs=1e-9)
 
 
@@ -364,7 +366,7 @@ def test_messages_through_structured_pairs_are_those_of_tables(seed: int, states
     one, two = messages_of(with_forms(graph), seed), messages_of(without_forms(graph), seed)
     assert_same(one, two)
     assert isinstance(one, TableMessages) and isinstance(two, TableMessages)
-    np.testing.assert_allclose(one.beliefs.b, two.beliefs.b, atol=1e-9)
+    np.testing.assert_allclose(one.tables.belief, two.tables.belief, atol=1e-9)
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind, vertex_penalty
-from mapmrf.engines.messages.message_passing import MessageRun
+from mapmrf.engines.messages.max_product import MessageRun
 from mapmrf.engines.moves.labelling_search import LabellingSearch
 from mapmrf.errors import FormatError
 from mapmrf.model.polytope import dual_bound, integral

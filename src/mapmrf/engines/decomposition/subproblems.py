@@ -15,7 +15,7 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_max
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.kernels.heaps_and_forests import grow_forest
 from mapmrf.kernels.max_marginals import weight_of
-from mapmrf.kernels.pair_transforms import StructuredPairs, form_message, weighted_form
+from mapmrf.kernels.pair_transforms import StructuredPairs, form_message
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
 
@@ -329,8 +329,7 @@ def form_up(form: int, legs: Legs, v: int, h: Floats, out: Floats, pairs: Struct
     """Fill `out` with the maxima over the far leg of a structured pair plus `h`, for each state of the near leg."""
     first = legs.ptr[v]
     n, is_first = legs.card[first], legs.stride[first] > 1
-    seen = weighted_form(pairs.forms, form, weight_of(legs.weight, v), n, is_first)
-    form_message(seen, pairs, h, legs.at[first + 1], out, 0, n)
+    form_message(pairs, form, weight_of(legs.weight, v), is_first, h, legs.at[first + 1], out, 0, n)
 
 
 @inlined

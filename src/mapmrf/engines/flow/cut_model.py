@@ -18,12 +18,11 @@ from mapmrf.engines.flow.maximum_flow import (
     MaximumFlow,
     Network,
     SearchTrees,
-    Wiring,
     add_capacity,
     add_compensated,
     change_terminals,
     send_flow,
-    sparse_wiring,
+    sparse_network,
     wire,
 )
 from mapmrf.kernels.heaps_and_forests import root_of
@@ -42,15 +41,15 @@ class CutModel:
         # If nothing is feasible, a variable with a single state may be on the wrong side of the cut.
         self._most = None if problem.only_binary else problem.graph.card - 1
         self.flip = flips_of(problem)[0]  # (n_vars,): 1 for variables whose states are swapped
-        wiring, excess = wire(problem.n_vars, problem.scope), np.empty(problem.n_vars)
+        network, excess = wire(problem.n_vars, problem.scope), np.empty(problem.n_vars)
         if parts is not None and all_favour_equal(pairs, parts):
-            best = float(lay_out_plain(pairs, parts, wiring, excess))
+            best = float(lay_out_plain(pairs, parts, network, excess))
         else:
             unary = np.empty((problem.n_vars, 2))
-            lay_out_cut(pairs, self.flip, unary, wiring)
+            lay_out_cut(pairs, self.flip, unary, network)
             best = float(set_excess(unary, excess))
         self.constant = problem.graph.constant + best  # the optimum is this minus the maximum flow
-        self.flow = MaximumFlow(wiring, excess)
+        self.flow = MaximumFlow(network, excess)
 
     @property
     def bound(self) -> float:
@@ -106,9 +105,9 @@ def table_parts(problem: Problem) -> TableParts | None:
     graph = problem.graph
     if not (problem.only_binary and np.isfinite(graph.theta_v.min(initial=0.0)) and np.isfinite(graph.theta_t).all()):
         return None
-    parts = TableParts(*np.empty((4, graph.n_tables)))
-    split_tables(graph.theta_t, parts)
-    return parts
+    t00, one_i, one_j, coupling = np.empty((4, graph.n_tables))
+    split_tables(graph.theta_t, (t00, one_i, one_j, coupling))
+    return t00, one_i, one_j, coupling
 
 
 def packed(values: Ints) -> Ints:
@@ -136,39 +135,36 @@ def flips_of(problem: Problem) -> tuple[Ints, int]:
 # Arcs for pairs that favour equal states and forbid nothing: tables are split once, and weights scale the parts.
 
 
-class TableParts(NamedTuple):
-    """Tables ``t00 + one_i x_i + one_j x_j - coupling |x_i - x_j|`` of two states each: the parts, (n_tables,)."""
-
-    t00: Floats
-    one_i: Floats
-    one_j: Floats
-    coupling: Floats
+# Tables ``t00 + one_i x_i + one_j x_j - coupling |x_i - x_j|`` of two states each: these parts, (n_tables,) each
+TableParts = tuple[Floats, Floats, Floats, Floats]
 
 
 @bare
 def split_tables(theta_t: Floats, parts: TableParts) -> None:
     """Split all tables; couplings within round-off become 0."""
-    for t in range(len(parts.t00)):
+    constant, one_i, one_j, coupling = parts
+    for t in range(len(constant)):
         t00, t01, t10, t11 = theta_t[4 * t], theta_t[4 * t + 1], theta_t[4 * t + 2], theta_t[4 * t + 3]
         both, apart = (t11 - t00) / 2.0, (t10 - t01) / 2.0
-        parts.t00[t], parts.one_i[t], parts.one_j[t] = t00, both + apart, both - apart
-        parts.coupling[t] = ((t00 - t01) + (t11 - t10)) / 2.0
+        constant[t], one_i[t], one_j[t] = t00, both + apart, both - apart
+        coupling[t] = ((t00 - t01) + (t11 - t10)) / 2.0
         if favours((t00, t01, t10, t11)) == EITHER:
-            parts.coupling[t] = 0.0
+            coupling[t] = 0.0
 
 
 @bare
 def all_favour_equal(pairs: BinaryPairs, parts: TableParts) -> bool:
-    coupling, table_at, least = parts.coupling, pairs.table_at, 0.0
+    coupling, table_at, least = parts[3], pairs.table_at, 0.0
     for a in range(len(table_at)):
         least = min(least, coupling[table_at[a] // 4] * weight_of(pairs.weight, a))
     return least == 0.0
 
 
 @bare
-def lay_out_plain(pairs: BinaryPairs, parts: TableParts, wiring: Wiring, excess: Floats) -> float:
+def lay_out_plain(pairs: BinaryPairs, parts: TableParts, network: Network, excess: Floats) -> float:
     """Set capacities, and as `excess` the loss of state 1 against 0; return the value of a cut of cost 0."""
     theta_v, scope, table_at = pairs.theta_v, pairs.scope, pairs.table_at
+    t00, one_i, one_j, coupling = parts
     total = lost = 0.0
     for i in range(len(excess)):
         excess[i] = theta_v[i, 0] - theta_v[i, 1]
@@ -176,13 +172,13 @@ def lay_out_plain(pairs: BinaryPairs, parts: TableParts, wiring: Wiring, excess:
     guess = 0
     for a in range(len(table_at)):
         t, weight = table_at[a] // 4, weight_of(pairs.weight, a)
-        if parts.t00[t] != 0.0:
-            total, lost = add_compensated(total, lost, weight * parts.t00[t])
-        excess[scope[2 * a]] -= weight * parts.one_i[t]
-        excess[scope[2 * a + 1]] -= weight * parts.one_j[t]
-        capacity = weight * parts.coupling[t]
+        if t00[t] != 0.0:
+            total, lost = add_compensated(total, lost, weight * t00[t])
+        excess[scope[2 * a]] -= weight * one_i[t]
+        excess[scope[2 * a + 1]] -= weight * one_j[t]
+        capacity = weight * coupling[t]
         if capacity > 0.0:
-            guess = add_capacity(wiring, a, guess, capacity, capacity)
+            guess = add_capacity(network, a, guess, capacity, capacity)
     for i in range(len(excess)):
         if excess[i] < 0.0:
             total, lost = add_compensated(total, lost, -excess[i])
@@ -327,7 +323,7 @@ def is_unary(table: Table) -> bool:
 
 
 @bare
-def lay_out_cut(pairs: BinaryPairs, flip: Ints, unary: Floats, wiring: Wiring) -> None:
+def lay_out_cut(pairs: BinaryPairs, flip: Ints, unary: Floats, network: Network) -> None:
     """Turn pairs into capacities and unary potentials (n_vars, 2) of the flipped variables."""
     for i in range(len(flip)):
         unary[i, flip[i]] = pairs.theta_v[i, 0]
@@ -346,7 +342,7 @@ def lay_out_cut(pairs: BinaryPairs, flip: Ints, unary: Floats, wiring: Wiring) -
         unary[i, 1] += half + more_i
         unary[j, 1] += half + more_j
         if favours(given) != EITHER:
-            guess = add_capacity(wiring, a, guess, forward, backward)
+            guess = add_capacity(network, a, guess, forward, backward)
 
 
 @bare
@@ -372,12 +368,12 @@ class RoofDual:
         n = self.n_vars = len(pairs.theta_v)
         scope = np.empty(4 * len(pairs.table_at), dtype=np.int32)
         join_complements(pairs, scope)
-        wiring = sparse_wiring(2 * n, scope)
+        network = sparse_network(2 * n, scope)
         unary, excess = pairs.theta_v.copy(), np.zeros(2 * n)
-        lay_out_roof(pairs, unary, wiring)
+        lay_out_roof(pairs, unary, network)
         self.constant = constant + float(set_excess(unary, excess[:n]))  # the upper bound is this minus half the flow
         excess[n:] = -excess[:n]
-        self.flow = MaximumFlow(wiring, excess)
+        self.flow = MaximumFlow(network, excess)
 
     @property
     def bound(self) -> float:
@@ -396,13 +392,6 @@ class RoofDual:
         return np.where(one == zero, UNDECIDED, one.astype(np.int64))
 
 
-class Persistency(NamedTuple):
-    """Persistent states of variables, UNDECIDED (-1) for others, and an upper bound."""
-
-    states: Ints
-    bound: float
-
-
 def why_no_roof(problem: Problem) -> str | None:
     reason = why_not_binary_pairs(problem)
     if reason is None and 4 * problem.n_factors > MAX_ARCS:
@@ -417,8 +406,8 @@ def relax(problem: Problem) -> CutModel | RoofDual:
     return RoofDual(binary_pairs(problem), problem.graph.constant)
 
 
-def persistent_states(problem: Problem) -> Persistency:
-    """Compute persistent states and an upper bound by roof duality.
+def persistent_states(problem: Problem) -> tuple[Ints, float]:
+    """Compute persistent states of variables, UNDECIDED (-1) for others, and an upper bound by roof duality.
 
     If flips make the model submodular, all variables are fixed at the optimum. In an infeasible model none are, and the
     bound is -inf.
@@ -426,13 +415,13 @@ def persistent_states(problem: Problem) -> Persistency:
     model = relax(problem)
     model.flow.run(NO_LIMIT)
     if model.bound == -math.inf:
-        return Persistency(np.full(problem.n_vars, UNDECIDED), -math.inf)
-    return Persistency(model.labels if isinstance(model, CutModel) else model.states, model.bound)
+        return np.full(problem.n_vars, UNDECIDED), -math.inf
+    return model.labels if isinstance(model, CutModel) else model.states, model.bound
 
 
 def excluded_by_roof(problem: Problem) -> Bools:
     """Return the states that are not needed for optimality, (n_states,), by roof duality; none if infeasible."""
-    states = persistent_states(problem).states
+    states, _ = persistent_states(problem)
     excluded: Bools = np.zeros(problem.n_states, dtype=bool)
     decided = np.flatnonzero(states != UNDECIDED)
     excluded[2 * decided + 1 - states[decided]] = True
@@ -461,7 +450,7 @@ def join_complements(pairs: BinaryPairs, scope: Ints) -> None:
 
 
 @bare
-def lay_out_roof(pairs: BinaryPairs, unary: Floats, wiring: Wiring) -> None:
+def lay_out_roof(pairs: BinaryPairs, unary: Floats, network: Network) -> None:
     """Turn pairs into capacities, and add their unary parts to the unary potentials (n_vars, 2)."""
     for a in range(len(pairs.table_at)):
         i, j = pairs.scope[2 * a], pairs.scope[2 * a + 1]
@@ -478,8 +467,8 @@ def lay_out_roof(pairs: BinaryPairs, unary: Floats, wiring: Wiring) -> None:
         unary[j, 1 - one] += half
         unary[j, one] += half + more_j
         if wish != EITHER:
-            add_capacity(wiring, 2 * a, 0, forward, backward)
-            add_capacity(wiring, 2 * a + 1, 0, forward, backward)
+            add_capacity(network, 2 * a, 0, forward, backward)
+            add_capacity(network, 2 * a + 1, 0, forward, backward)
 
 
 @inlined

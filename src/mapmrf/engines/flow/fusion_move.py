@@ -11,7 +11,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.compilation.jit import bare, inlined
 from mapmrf.engines.flow.cut_model import DIFFERENT, EITHER, BinaryPairs, RoofDual, Table, favours, packed, split
-from mapmrf.engines.flow.maximum_flow import MAX_ARCS, NO_LIMIT, MaximumFlow, Wiring, add_capacity, wire
+from mapmrf.engines.flow.maximum_flow import MAX_ARCS, NO_LIMIT, MaximumFlow, Network, add_capacity, wire
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.problem import Problem
 from mapmrf.run.pool import Workers
@@ -49,7 +49,7 @@ class FusionMove:
         # while the labelling is infeasible, -inf is a potential too low for others to compensate
         self.move = TwoLabellings(labels, other, -math.inf if feasible else -2.0 * self.graph.size - 1.0)
         self.flow.network.residual[:] = 0.0
-        self.cost, n_apart = lay_out_move(self.model, self.move, self.flow.wiring, self.flow.excess)
+        self.cost, n_apart = lay_out_move(self.model, self.move, self.flow.network, self.flow.excess)
         self.roof = RoofDual(self.active_pairs()) if n_apart else None
         self.flow.begin()
 
@@ -154,7 +154,7 @@ def pair_losses(table: Table) -> tuple[float, float, float, float]:
 
 
 @bare
-def lay_out_move(model: MovePairs, move: TwoLabellings, wiring: Wiring, excess: Floats) -> tuple[float, int]:
+def lay_out_move(model: MovePairs, move: TwoLabellings, network: Network, excess: Floats) -> tuple[float, int]:
     """Set capacities, initially zero, for a move from a feasible labelling.
 
     Returns the cost of the cut that keeps all old states, and the number of pairs that are not submodular; if there are
@@ -180,7 +180,7 @@ def lay_out_move(model: MovePairs, move: TwoLabellings, wiring: Wiring, excess: 
             excess[i] += loss_i
             excess[j] += loss_j
             if wish != EITHER:
-                guess = add_capacity(wiring, a, guess, forward, backward)
+                guess = add_capacity(network, a, guess, forward, backward)
     none = 0.0
     for i in range(len(old)):
         none += max(-excess[i], 0.0)

@@ -18,18 +18,18 @@ class MaximumFlow:
 
     Capacities are floating-point numbers from 0 to inf. An arc counts as saturated when its residual capacity is
     exactly 0; the value of the flow and the capacity of the cut agree up to the round-off of sums. The capacities of
-    `wiring` become residual capacities; `excess` is the capacity from the source to a node if positive, or from the
+    `network` become residual capacities; `excess` is the capacity from the source to a node if positive, or from the
     node to the sink if negative.
     """
 
-    def __init__(self, wiring: Wiring, excess: Floats) -> None:
-        n = len(excess) + 2 * wiring.margin
-        self.wiring, self.network = wiring, wiring.network
-        parent: Ints = np.zeros(n, dtype=np.int8 if len(wiring.network.kind) else np.int32)  # a lattice: few directions
+    def __init__(self, network: Network, excess: Floats) -> None:
+        n = len(excess) + 2 * network.margin
+        self.network = network
+        parent: Ints = np.zeros(n, dtype=np.int8 if len(network.kind) else np.int32)  # a lattice: few directions
         stamp, dist, active, orphan = (np.zeros(n, dtype=np.int32) for _ in range(4))
         in_sink = np.zeros(n, dtype=bool)
         self.trees = SearchTrees(np.zeros(n), parent, in_sink, stamp, dist, active, orphan, blank(FlowCursor))
-        self._inner = slice(wiring.margin, n - wiring.margin)
+        self._inner = slice(network.margin, n - network.margin)
         self.excess = self.trees.excess[self._inner]
         self.excess[:] = excess
         self.begin()
@@ -513,7 +513,7 @@ def orphan_last(trees: SearchTrees, i: int) -> None:
 MAX_ARCS = 2**31 - 1  # maximum number of arcs of a sparse network, which are numbered in 32 bits
 
 
-def wire(n: int, scope: Ints) -> Wiring:
+def wire(n: int, scope: Ints) -> Network:
     """Build the network of `n` nodes and pairs of them, (2 n_pairs,), without capacities.
 
     If the pairs lie in a few directions, like those of the pixels of an image, it is a lattice: there are no arc lists,
@@ -524,22 +524,22 @@ def wire(n: int, scope: Ints) -> Wiring:
     n_apart = int(find_offsets(scope, apart))
     # Minimum share of a lattice's arcs that must exist; others waste memory
     if n_apart in (NOT_A_LATTICE, 0) or len(scope) // 2 < 0.5 * n_apart * n:
-        return sparse_wiring(n, scope)
+        return sparse_network(n, scope)
     apart = np.sort(apart[:n_apart])
     margin, none = int(apart[-1]), np.zeros(0, dtype=np.int32)
     if margin > 0.25 * n:  # maximum length of a lattice's margin, as a share of its nodes
-        return sparse_wiring(n, scope)
+        return sparse_network(n, scope)
     offset, residual = np.concatenate([-apart[::-1], apart]), np.zeros((n + 2 * margin) * 2 * n_apart)
-    return Wiring(Network(LATTICE, none, none, none, offset, residual), scope, none, margin)
+    return Network(LATTICE, none, none, none, offset, residual, scope, none, margin)
 
 
-def sparse_wiring(n: int, scope: Ints) -> Wiring:
+def sparse_network(n: int, scope: Ints) -> Network:
     scope, m = _readable(scope), len(scope)
     head, sister = np.empty((2, m), dtype=np.int32)
     place, offset = np.empty(m // 2, dtype=np.int32), np.zeros(0, dtype=np.int64)
-    network = Network(SPARSE, np.zeros(n + 1, dtype=np.int32), head, sister, offset, np.zeros(m))
-    link_pairs(scope, network, place)
-    return Wiring(network, scope, place, 0)
+    network = Network(SPARSE, np.zeros(n + 1, dtype=np.int32), head, sister, offset, np.zeros(m), scope, place, 0)
+    link_pairs(network)
+    return network
 
 
 def _readable(scope: Ints) -> Ints:
@@ -565,6 +565,9 @@ class Network(NamedTuple):
     sister: Ints  # (n_arcs,): sparse: its reverse
     offset: Ints  # (n_directions,): lattice: to the neighbours, ascending; opposite directions at opposite ends
     residual: Floats  # (n_arcs,): residual capacities; in a lattice by node, and 0 for arcs that lead out of it
+    scope: Ints  # (2 n_pairs,): the two variables of every pair; variable `i` is node ``i + margin``
+    place: Ints  # (n_pairs,): sparse: the arc from the first to the second node of every pair
+    margin: int  # padding nodes without arcs at either end of a lattice, so that its first nodes have neighbours
 
 
 @inlined
@@ -604,9 +607,9 @@ def arc_in(network: Network, i: int, link: int) -> int:
 
 
 @bare
-def link_pairs(scope: Ints, network: Network, place: Ints) -> None:
-    """Sort the arcs between pairs, in both directions, by tail; `place` receives the forward arc of every pair."""
-    ptr, head, sister = network.ptr, network.head, network.sister
+def link_pairs(network: Network) -> None:
+    """Sort the arcs between pairs, in both directions, by tail."""
+    ptr, head, sister, scope, place = network.ptr, network.head, network.sister, network.scope, network.place
     n = len(ptr) - 1
     for e in range(len(scope)):
         ptr[scope[e] + 1] += 1
@@ -645,24 +648,15 @@ def find_offsets(scope: Ints, offset: Ints) -> int:
     return n
 
 
-class Wiring(NamedTuple):
-    """Positions of the pairs of a model in a network."""
-
-    network: Network
-    scope: Ints  # (2 n_pairs,): the two variables of every pair; variable `i` is node ``i + margin``
-    place: Ints  # (n_pairs,): sparse: the arc from the first to the second node. Empty in a lattice.
-    margin: int  # padding nodes without arcs at either end of a lattice, so that its first nodes have neighbours
-
-
 @inlined
-def add_capacity(wiring: Wiring, a: int, guess: int, forward: float, backward: float) -> int:
+def add_capacity(network: Network, a: int, guess: int, forward: float, backward: float) -> int:
     """Add to the capacities of the arcs of pair `a`, forward and backward; return the next guess.
 
     The direction `guess` is tried first, as consecutive pairs mostly share their direction.
     """
-    residual, offset = wiring.network.residual, wiring.network.offset
-    if len(wiring.network.kind):
-        i, j = wiring.scope[2 * a] + wiring.margin, wiring.scope[2 * a + 1] + wiring.margin
+    residual, offset = network.residual, network.offset
+    if len(network.kind):
+        i, j = network.scope[2 * a] + network.margin, network.scope[2 * a + 1] + network.margin
         n, k = len(offset), guess
         if offset[k] != j - i:
             k = 0
@@ -671,6 +665,6 @@ def add_capacity(wiring: Wiring, a: int, guess: int, forward: float, backward: f
         residual[i * n + k] += forward
         residual[j * n + n - 1 - k] += backward
         return k
-    residual[wiring.place[a]] += forward
-    residual[wiring.network.sister[wiring.place[a]]] += backward
+    residual[network.place[a]] += forward
+    residual[network.sister[network.place[a]]] += backward
     return 0

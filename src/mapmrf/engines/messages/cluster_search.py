@@ -1,6 +1,6 @@
 """Choosing clusters: short cycles, frustrated cycles of the projected graph, gains, and triangulation.
 
-Pairs are given by their place in a list of pairs where it says so, and otherwise by their number in the `Regions`.
+Pairs are given by their place in a list of pairs where it says so, and otherwise by their number among the factors.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.compilation.jit import compiled, inlined
-from mapmrf.engines.messages.clusters import Clusters, Cycle, CycleList
-from mapmrf.engines.messages.mplp import Dual, Regions, edges_by_variable, pair_entry
+from mapmrf.engines.messages.clusters import Clusters, Cycle, CycleList, best_walk
+from mapmrf.engines.messages.factor_messages import FactorMessages, edges_by_variable
+from mapmrf.engines.messages.mplp import Dual, pair_entry
 from mapmrf.kernels.heaps_and_forests import root_of
 from mapmrf.kernels.max_marginals import weight_of
 
@@ -175,15 +176,13 @@ class ProjectedGraph:
         """Yield shortest frustrated cycles with weights above the threshold, in slices, at most `most` in total."""
         starts = self.inconsistent(threshold, len(self.rank))
         n = 2 * len(self.projection.node_var)
-        came_from, came_by, queue = np.zeros((3, n + 1), dtype=np.int64)
-        stamp, place_of = np.full(n, -1, dtype=np.int64), np.full(self.dual.n_vars, -1, dtype=np.int64)
-        frontier = Frontier(stamp, came_from, came_by, queue, place_of)
+        frontier, place_of = np.full((4, n + 1), -1, dtype=np.int64), np.full(self.dual.n_vars, -1, dtype=np.int64)
         begin, total = 0, 0
         while begin < len(starts) and total < most:
             room = min(most - total, 4096)  # maximum number of frustrated cycles found per kernel call
             found = _empty_cycles(room, (room + 1) * (max_length + 1))
             begin, count = frustrated_cycles(
-                begin, starts, threshold, max_length, self.projection, self.adjacent, frontier, found
+                begin, starts, threshold, max_length, self.projection, self.adjacent, frontier, place_of, found
             )
             total += count
             yield [(self.pairs[places], flips) for places, flips in found.take(np.arange(count))]
@@ -213,48 +212,16 @@ class Projection(NamedTuple):
     node2: Ints
 
 
-class Frontier(NamedTuple):
-    """Working memory of a breadth-first search in the double cover of the projected graph."""
-
-    # stamp, came_from, came_by, queue: (2 * n_nodes,): the search that reached a node last, from where, by which pair,
-    # and the nodes to go on from. `stamp` starts at -1.
-    stamp: Ints
-    came_from: Ints
-    came_by: Ints
-    queue: Ints
-    place_of: Ints  # (n_vars,): place of a variable in the cycle being written; -1 before and after
+# Working memory of a breadth-first search in the double cover of the projected graph, (4, 2 * n_nodes + 1): the search
+# that reached a node last, initially -1, from where, by which pair, and the nodes to go on from.
+Frontier = Ints
 
 
 @compiled
-def gains(begin: int, end: int, regions: Regions, cycles: CycleList, path: Floats, gain: Floats) -> None:
+def gains(begin: int, end: int, regions: FactorMessages, cycles: CycleList, path: Floats, gain: Floats) -> None:
     """Compute the immediate decrease of the bound if a cycle became a cluster: its pairs' maxima minus its own."""
-    scope_ptr, card_e = regions.scope_ptr, regions.card_e
     for c in range(begin, end):
-        lo, hi = cycles.ptr[c], cycles.ptr[c + 1]
-        k0 = card_e[scope_ptr[cycles.pair[lo]] + cycles.flip[lo]]
-        top, total = -np.inf, 0.0
-        for z in range(k0):
-            here = 0
-            for x in range(k0):
-                path[0, x] = 0.0 if x == z else -np.inf
-            for t in range(lo, hi):
-                a, flip = cycles.pair[t], cycles.flip[t]
-                first = scope_ptr[a]
-                kx, ky, k2 = card_e[first + flip], card_e[first + 1 - flip], card_e[first + 1]
-                weight, at = weight_of(regions.weight, a), regions.table_at[a]
-                most = -np.inf
-                for y in range(ky):
-                    best = -np.inf
-                    for x in range(kx):
-                        s1, s2 = (y, x) if flip else (x, y)
-                        value = pair_entry(regions, weight, at + s1 * k2 + s2, first, s1, s2)
-                        most = max(most, value)
-                        best = max(best, path[here, x] + value)
-                    path[1 - here, y] = best
-                here = 1 - here
-                if z == 0:
-                    total += most
-            top = max(top, path[here, z])
+        top, total = best_walk(c, regions, cycles, None, path)
         gain[c] = total - top if total > -np.inf else 0.0
 
 
@@ -311,7 +278,7 @@ def add_short(adjacent: OrientedPairs, q: int, r: int, s: int, back: int, found:
 
 
 @compiled
-def weigh_projections(pairs: Ints, regions: Regions, projection: Projection) -> None:
+def weigh_projections(pairs: Ints, regions: FactorMessages, projection: Projection) -> None:
     """Weights of the projected pairs: how much better it is if both variables are, or both are not, in their states."""
     # The weight of two nodes is the best entry of the pair's reparametrised table where both agree in being in or out
     # of their states, minus the best where they do not.
@@ -363,19 +330,20 @@ def inconsistent_pairs(threshold: float, rank: Ints, projection: Projection, out
 @compiled
 def frustrated_cycles(
     begin: int, starts: Ints, threshold: float, max_length: int, projection: Projection, adjacent: OrientedPairs,
-    frontier: Frontier, found: CycleList,
+    frontier: Frontier, place_of: Ints, found: CycleList,
 ) -> tuple[int, int]:  # fmt: skip
     """Shortest frustrated cycles through one projected pair after another, of weights at least the threshold."""
     # Goes through `starts` from `begin` on until the work or the space is used up; returns where it stopped, and how
-    # many cycles it found. Pairs are given by their place in the list of pairs.
+    # many cycles it found. Pairs are given by their place in the list of pairs. `place_of` is -1 before and after: the
+    # place of a variable in the cycle being written.
     count, work, q = 0, 0, begin
     while q < len(starts) and work < SLICE and count < len(found.ptr) - 1:
         start = starts[q]
         goal = 2 * projection.node2[start] + (0 if projection.weight[start] < 0 else 1)
         work += reach(q, start, goal, threshold, max_length, projection, adjacent, frontier)
-        if frontier.stamp[goal] == q:
+        if frontier[0, goal] == q:
             base = found.ptr[count]
-            size = walk_back(goal, projection.pair_of[start], projection.node_var, frontier, base, found)
+            size = walk_back(goal, projection.pair_of[start], projection.node_var, frontier, place_of, base, found)
             if size >= 3:
                 found.ptr[count + 1] = base + size
                 count += 1
@@ -391,10 +359,11 @@ def reach(
     """Search breadth first from a projected pair's first node to its goal without the pair itself; return the work."""
     # In the double cover a node is reached with an even or an odd number of disagreements. What search `q` reaches has
     # the stamp `q`.
-    stamp, queue, node_ptr, weight = frontier.stamp, frontier.queue, projection.node_ptr, projection.weight
+    stamp, came_from, came_by, queue = frontier[0], frontier[1], frontier[2], frontier[3]
+    node_ptr, weight = projection.node_ptr, projection.weight
     queue[0] = 2 * projection.node1[start]
     stamp[queue[0]] = q
-    frontier.came_from[queue[0]] = -1
+    came_from[queue[0]] = -1
     head, tail, level_end, depth, work = 0, 1, 1, 0, 0
     while head < tail and stamp[goal] != q:
         if head == level_end:
@@ -418,18 +387,20 @@ def reach(
                 there = 2 * (node_ptr[j] + c2) + ((here & 1) ^ (1 if weight[e] < 0 else 0))
                 if stamp[there] != q:
                     stamp[there] = q
-                    frontier.came_from[there] = here
-                    frontier.came_by[there] = 2 * place + 1 - adjacent.flip[at]
+                    came_from[there] = here
+                    came_by[there] = 2 * place + 1 - adjacent.flip[at]
                     queue[tail] = there
                     tail += 1
     return work
 
 
 @inlined
-def walk_back(goal: int, closing: int, node_var: Ints, frontier: Frontier, base: int, found: CycleList) -> int:
+def walk_back(
+    goal: int, closing: int, node_var: Ints, frontier: Frontier, place_of: Ints, base: int, found: CycleList
+) -> int:
     """Write the cycle that ends at `goal` and is closed by a pair from place `base` on; return its length."""
     # A path that comes to a variable twice is cut down to the part between.
-    queue, place_of = frontier.queue, frontier.place_of
+    came_from, came_by, queue = frontier[1], frontier[2], frontier[3]
     size = 0
     here = goal
     first = 0
@@ -440,14 +411,13 @@ def walk_back(goal: int, closing: int, node_var: Ints, frontier: Frontier, base:
             first = place_of[i]
             break
         place_of[i] = size
-        if frontier.came_from[here] < 0:
+        if came_from[here] < 0:
             found.pair[base + size], found.flip[base + size] = closing, 0
             size += 1
             break
-        came_by = frontier.came_by[here]
-        found.pair[base + size], found.flip[base + size] = came_by >> 1, came_by & 1
+        found.pair[base + size], found.flip[base + size] = came_by[here] >> 1, came_by[here] & 1
         size += 1
-        here = frontier.came_from[here]
+        here = came_from[here]
     for t in range(size):
         place_of[queue[t]] = -1
     for t in range(first, size):

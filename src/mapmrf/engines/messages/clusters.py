@@ -9,17 +9,9 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, short
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.mplp import (
-    Dual,
-    PassOrder,
-    Regions,
-    edges_by_variable,
-    pair_entry,
-    pass_factors,
-    pass_pairs2,
-)
+from mapmrf.engines.messages.factor_messages import FactorMessages, edges_by_variable
+from mapmrf.engines.messages.mplp import Dual, pair_entry, pass_factors, pass_pairs2
 from mapmrf.kernels.max_marginals import FactorScratch, next_configuration, weight_of
-from mapmrf.kernels.pair_transforms import StructuredPairs
 
 
 class Clusters:
@@ -42,7 +34,7 @@ class Clusters:
         none: Ints = np.zeros(0, dtype=np.int64)
         self.links = Links(none, none, np.zeros((0, 2), dtype=np.int64))
         self.lifts, self.lift_ptr = self.links, np.zeros(1, dtype=np.int64)
-        self.lift_scratch = FactorScratch.allocate(1, 1)
+        self.lift_scratch = self.scratch_for(1)
         # keys, number: the pairs of every cluster, sorted; and the pair of every two variables, once that is needed
         self.keys: set[tuple[int, ...]] = set()
         self.number: dict[tuple[int, int], int] = {}
@@ -64,16 +56,21 @@ class Clusters:
         """Table entries of all clusters and added pairs."""
         return len(self.tables.own) + int(self.dual.sizes(np.arange(self.n_given, self.dual.n_factors)).sum())
 
+    def scratch_for(self, n: int) -> FactorScratch:
+        """Return the scratch of the dual with room for `n` numbers in a factor."""
+        given, out = np.zeros((2, n))
+        return self.dual.scratch[0]._replace(given=given, out=out)
+
     def add_pairs(self, first: Ints, second: Ints) -> Ints:
         """Add inactive pairs with zero tables; return their indices."""
         dual, regions, n = self.dual, self.dual.regions, len(first)
         added, scope = np.arange(dual.n_factors, dual.n_factors + n), np.stack([first, second], axis=1).ravel()
         card = np.diff(regions.var_ptr)[scope]
         sizes = card[::2].astype(np.int64) * card[1::2]
-        table_at = len(regions.theta) + offsets(sizes)[:-1].astype(np.int64)
+        table_at = len(regions.theta_t) + offsets(sizes)[:-1].astype(np.int64)
         dual.regions = regions._replace(
             table_at=short(np.concatenate([regions.table_at, table_at])),
-            theta=np.concatenate([regions.theta, np.zeros(int(sizes.sum()))]),
+            theta_t=np.concatenate([regions.theta_t, np.zeros(int(sizes.sum()))]),
             weight=np.concatenate([regions.weight, np.ones(n if len(regions.weight) else 0)]),
             scope_ptr=short(np.concatenate([regions.scope_ptr, regions.scope_ptr[-1] + 2 * np.arange(1, n + 1)])),
             scope=short(np.concatenate([regions.scope, scope])),
@@ -87,8 +84,8 @@ class Clusters:
         factor_of = short(np.concatenate([dual.neighbours.factor_of, np.repeat(added, 2)]))
         dual.neighbours = dual.neighbours._replace(ptr=ptr, edge=edges, factor_of=factor_of)
         widest = int(card.reshape(-1, 2).sum(axis=1).max(initial=0))
-        if widest > len(dual.scratch.given):
-            dual.scratch = FactorScratch.allocate(widest, len(dual.scratch.state))
+        if widest > len(dual.scratch[0].given):
+            dual.scratch[0] = self.scratch_for(widest)
         self.private = np.concatenate([self.private, np.ones(n, dtype=bool)])
         self.active = np.concatenate([self.active, np.zeros(n, dtype=bool)])
         self.pairs = np.concatenate([self.pairs, added]).astype(np.int64)
@@ -102,13 +99,14 @@ class Clusters:
         factors = factors[~self.private[factors]]
         regions = self.dual.regions
         sizes = self.dual.sizes(factors)
-        copies = regions.theta[ranges(regions.table_at[factors], sizes)]
+        copies = regions.theta_t[ranges(regions.table_at[factors], sizes)]
         if len(regions.weight):
             copies *= np.repeat(regions.weight[factors], sizes)
             regions.weight[factors] = 1.0
         table_at = regions.table_at.astype(np.int64)
-        table_at[factors] = len(regions.theta) + offsets(sizes)[:-1].astype(np.int64)
-        self.dual.regions = regions._replace(table_at=short(table_at), theta=np.concatenate([regions.theta, copies]))
+        table_at[factors] = len(regions.theta_t) + offsets(sizes)[:-1].astype(np.int64)
+        theta_t = np.concatenate([regions.theta_t, copies])
+        self.dual.regions = regions._replace(table_at=short(table_at), theta_t=theta_t)
         self.private[factors] = True
         self.dual.forget_forms(factors)
 
@@ -159,18 +157,18 @@ class Clusters:
         self.make_private(np.concatenate([self.lifts.factor, self.lifts.pair]))
         if self.n_lifts:
             held = np.add.reduceat(self.dual.sizes(self.lifts.pair), begins)
-            self.lift_scratch = FactorScratch.allocate(int(held.max()), len(self.dual.scratch.state))
+            self.lift_scratch = self.scratch_for(int(held.max()))
 
     def show_idle(self) -> None:
         """Fill the tables of inactive pairs with max-marginals of the factors that contain them, for a search only."""
         idle = np.flatnonzero(~self.active[self.links.pair])
         if len(idle):
             links = Links(self.links.factor[idle], self.links.pair[idle], self.links.axis[idle])
-            project_links(links, self.dual.regions, self.dual.scratch.state)
+            project_links(links, self.dual.regions, self.dual.scratch[0].state)
 
     def hide_idle(self) -> None:
         idle, regions = self.links.pair[~self.active[self.links.pair]], self.dual.regions
-        regions.theta[ranges(regions.table_at[idle], self.dual.sizes(idle))] = 0.0
+        regions.theta_t[ranges(regions.table_at[idle], self.dual.sizes(idle))] = 0.0
 
     def fitting(self, cycles: list[Cycle], max_entries: int) -> list[Cycle]:
         """Return as many of the cycles, in order, as the entries allow; triangulation takes up to four times more."""
@@ -259,14 +257,12 @@ class Clusters:
             dual.passes(begin, end)
             return
         longest = int(self.cycles.length.max(initial=3)) + 1
-        walk, ahead, back = np.zeros((3, longest * dual.max_card**2))
-        scratch = CycleScratch(walk, ahead, back, dual.max_card)
-        sweeps = dual.sweeps(begin, end)
-        if dual.quick and self.n_lifts == 0:
-            passes_clusters2(dual.regions, sweeps, self.cycles, self.tables, scratch)
-        else:
-            tools = (scratch, self.lift_scratch, dual.scratch, dual.pairs)
-            passes_clusters(dual.regions, sweeps, self.cycles, self.tables, self.lifts, self.lift_ptr, *tools)
+        how = (dual.visit, begin, end, dual.alternate)
+        paths = np.zeros((3, longest * dual.max_card**2))
+        more = None
+        if not dual.quick or self.n_lifts:
+            more = (dual.max_card, self.lifts, self.lift_ptr, self.lift_scratch, dual.scratch[0])
+        passes_clusters(dual.regions, *how, self.cycles, self.tables, paths, more)
 
     def bound(self) -> float:
         bound = self.dual.bound()
@@ -292,7 +288,7 @@ def _pair_keys(dual: Dual, pairs: Ints) -> Ints:
 
 
 # -- Message passing with cycle clusters on top of pairs, and with lifts of larger factors on to pairs ----------------
-# A pair is a factor of two variables in the `Regions` of MPLP. A cluster is a cycle of pairs; its reparametrised
+# A pair is a factor of two variables in the `FactorMessages` of MPLP. A cluster is a cycle of pairs; its reparametrised
 # potential is a sum of tables on its pairs. What a cluster gives to a pair is added to the pair's table in `theta`,
 # which therefore must not be shared and has weight 1.
 
@@ -336,14 +332,10 @@ class CycleTables(NamedTuple):
     own: Floats
 
 
-class CycleScratch(NamedTuple):
-    """Working memory for one cycle: blocks of ``width * width`` numbers per pair."""
-
-    walk: Floats  # the pairs' tables in walking direction
-    # ahead, back: best paths from the first variable to each (first variable's state first), and from each to the first
-    ahead: Floats
-    back: Floats
-    width: int  # number of states of the widest variable
+# Working memory for one cycle, (3, n): blocks of ``width * width`` numbers per pair, with the number of states of the
+# widest variable: the pairs' tables in walking direction, and the best paths ahead from the first variable to each
+# (first variable's state first), and back from each to the first.
+Paths = Floats
 
 
 class Links(NamedTuple):
@@ -377,10 +369,10 @@ def best_paths2(n: int, walk: Floats, ahead: Floats, back: Floats) -> None:
 
 
 @inlined
-def give_cycle2(c: int, regions: Regions, cycles: CycleList, tables: CycleTables, scratch: CycleScratch) -> None:
+def give_cycle2(c: int, regions: FactorMessages, cycles: CycleList, tables: CycleTables, paths: Paths) -> None:
     """Take a cluster's tables back from its pairs and share its max-marginals out; binary variables, no -inf."""
-    theta, lam, table_at = regions.theta, regions.lam, regions.table_at
-    walk, ahead, back, own = scratch.walk, scratch.ahead, scratch.back, tables.own
+    theta, lam, table_at = regions.theta_t, regions.lam, regions.table_at
+    walk, ahead, back, own = paths[0], paths[1], paths[2], tables.own
     lo = cycles.ptr[c]
     n = cycles.ptr[c + 1] - lo
     for t in range(n):  # the reparametrised tables move into the cluster; `theta` keeps the messages alone
@@ -413,22 +405,10 @@ def give_cycle2(c: int, regions: Regions, cycles: CycleList, tables: CycleTables
         theta[at + 3] += mine11
 
 
-@bare
-def passes_clusters2(
-    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, scratch: CycleScratch
-) -> None:
-    n = len(cycles.ptr) - 1
-    for iteration in range(sweeps.begin, sweeps.end):
-        backward = sweeps.alternate and iteration % 2 == 1
-        for q in range(n):
-            give_cycle2(n - 1 - q if backward else q, regions, cycles, tables, scratch)
-        pass_pairs2(regions, sweeps.visit, backward)
-
-
 @inlined
-def best_paths(c: int, regions: Regions, cycles: CycleList, scratch: CycleScratch) -> int:
+def best_paths(c: int, regions: FactorMessages, cycles: CycleList, paths: Paths, width: int) -> int:
     """Best paths ahead and back along a cycle whose tables are in `walk`; return the first variable's states."""
-    walk, ahead, back, width = scratch.walk, scratch.ahead, scratch.back, scratch.width
+    walk, ahead, back = paths[0], paths[1], paths[2]
     scope_ptr, card_e, block = regions.scope_ptr, regions.card_e, width * width
     lo = cycles.ptr[c]
     n = cycles.ptr[c + 1] - lo
@@ -459,10 +439,12 @@ def best_paths(c: int, regions: Regions, cycles: CycleList, scratch: CycleScratc
 
 
 @inlined
-def give_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables, scratch: CycleScratch) -> None:
+def give_cycle(
+    c: int, regions: FactorMessages, cycles: CycleList, tables: CycleTables, paths: Paths, width: int
+) -> None:
     """`give_cycle2` for any number of states, and with -inf: what proves impossible in a pair stays so."""
-    walk, ahead, back, width = scratch.walk, scratch.ahead, scratch.back, scratch.width
-    theta, lam, edge_ptr, block = regions.theta, regions.lam, regions.edge_ptr, width * width
+    walk, ahead, back = paths[0], paths[1], paths[2]
+    theta, lam, edge_ptr, block = regions.theta_t, regions.lam, regions.edge_ptr, width * width
     lo = cycles.ptr[c]
     for t in range(cycles.ptr[c + 1] - lo):
         a, o = cycles.pair[lo + t], tables.own_at[lo + t]
@@ -474,7 +456,7 @@ def give_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables,
                 value = pair_entry(regions, 1.0, regions.table_at[a] + at, first, s1, s2)
                 place = s2 * width + s1 if flip else s1 * width + s2
                 walk[t * block + place] = value + tables.own[o + at]
-    k0 = best_paths(c, regions, cycles, scratch)
+    k0 = best_paths(c, regions, cycles, paths, width)
     for t in range(cycles.ptr[c + 1] - lo):
         a, o = cycles.pair[lo + t], tables.own_at[lo + t]
         first, flip = regions.scope_ptr[a], cycles.flip[lo + t]
@@ -497,10 +479,10 @@ def give_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables,
 
 
 @inlined
-def factor_entry(regions: Regions, a: int, at: int, state: Ints) -> float:
+def factor_entry(regions: FactorMessages, a: int, at: int, state: Ints) -> float:
     """Entry of a factor's reparametrised table at a configuration, whose place in `theta` is `at`."""
     first = regions.scope_ptr[a]
-    value = weight_of(regions.weight, a) * regions.theta[at]
+    value = weight_of(regions.weight, a) * regions.theta_t[at]
     for k in range(regions.scope_ptr[a + 1] - first):
         value -= regions.lam[regions.edge_ptr[first + k] + state[k]]
         if regions.belief[regions.state_at[first + k] + state[k]] == -np.inf:
@@ -509,7 +491,7 @@ def factor_entry(regions: Regions, a: int, at: int, state: Ints) -> float:
 
 
 @inlined
-def clear_state(regions: Regions, a: int, state: Ints) -> int:
+def clear_state(regions: FactorMessages, a: int, state: Ints) -> int:
     """Go to the first configuration of a factor; return how many it has."""
     first = regions.scope_ptr[a]
     size = 1
@@ -520,12 +502,12 @@ def clear_state(regions: Regions, a: int, state: Ints) -> int:
 
 
 @inlined
-def give_lift(q: int, regions: Regions, lifts: Links, lift_ptr: Ints, scratch: FactorScratch) -> None:
+def give_lift(q: int, regions: FactorMessages, lifts: Links, lift_ptr: Ints, scratch: FactorScratch) -> None:
     """Share a larger factor's max-marginals out among pairs of its variables; its table must not be shared."""
     # `given` and `out` of the scratch have room for all pairs of the factor, one after another: for their
     # reparametrised tables, and for the max-marginals of the factor and its pairs together.
     held, out, state, axis = scratch.given, scratch.out, scratch.state, lifts.axis
-    theta, card_e, begin, end = regions.theta, regions.card_e, lift_ptr[q], lift_ptr[q + 1]
+    theta, card_e, begin, end = regions.theta_t, regions.card_e, lift_ptr[q], lift_ptr[q + 1]
     a, share, place = lifts.factor[q], 1.0 / (end - begin), 0
     first = regions.scope_ptr[a]
     table_at, arity = regions.table_at[a], regions.scope_ptr[a + 1] - first
@@ -579,57 +561,77 @@ def give_lift(q: int, regions: Regions, lifts: Links, lift_ptr: Ints, scratch: F
 
 @bare
 def passes_clusters(
-    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Links, lift_ptr: Ints,
-    cycle: CycleScratch,
-    lift: FactorScratch, factor: FactorScratch, pairs: StructuredPairs,
+    regions: FactorMessages, visit: Ints, begin: int, end: int, alternate: bool, cycles: CycleList,
+    tables: CycleTables, paths: Paths, more: tuple[int, Links, Ints, FactorScratch, FactorScratch] | None,
 ) -> None:  # fmt: skip
-    """Iterations over all lifts, all clusters and then all factors, of any shape, each with its scratch."""
-    n, n_lifts = len(cycles.ptr) - 1, len(lifts.factor)
-    for iteration in range(sweeps.begin, sweeps.end):
-        backward = sweeps.alternate and iteration % 2 == 1
-        for q in range(n_lifts):
-            give_lift(n_lifts - 1 - q if backward else q, regions, lifts, lift_ptr, lift)
-        for q in range(n):
-            give_cycle(n - 1 - q if backward else q, regions, cycles, tables, cycle)
-        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, pairs, factor)
+    """Iterations over all lifts, all clusters and then all factors, of any shape."""
+    # `more` is None if all variables are binary, without -inf and without lifts: known when the kernel is compiled.
+    n = len(cycles.ptr) - 1
+    for iteration in range(begin, end):
+        backward = alternate and iteration % 2 == 1
+        if more is None:
+            for q in range(n):
+                give_cycle2(n - 1 - q if backward else q, regions, cycles, tables, paths)
+            pass_pairs2(regions, visit, backward)
+        else:
+            width, lifts, lift_ptr, lift, factor = more
+            n_lifts = len(lifts.factor)
+            for q in range(n_lifts):
+                give_lift(n_lifts - 1 - q if backward else q, regions, lifts, lift_ptr, lift)
+            for q in range(n):
+                give_cycle(n - 1 - q if backward else q, regions, cycles, tables, paths, width)
+            pass_factors(regions, visit, visit[:0], backward, factor)
+
+
+@inlined
+def best_walk(
+    c: int, regions: FactorMessages, cycles: CycleList, tables: CycleTables | None, path: Floats
+) -> tuple[float, float]:
+    """Return the best closed walk along a cycle, by the cluster's tables, or by those of the pairs if None."""
+    # Of the pairs, also returns the sum of their maxima. Entries that are impossible in a pair are impossible in its
+    # clusters. path : (2, states of the widest variable), scratch.
+    card_e, scope_ptr, lo, hi = regions.card_e, regions.scope_ptr, cycles.ptr[c], cycles.ptr[c + 1]
+    k0 = card_e[scope_ptr[cycles.pair[lo]] + cycles.flip[lo]]
+    top, total = -np.inf, 0.0
+    for z in range(k0):
+        here = 0
+        for x in range(k0):
+            path[0, x] = 0.0 if x == z else -np.inf
+        for t in range(lo, hi):  # from the best values of paths that end before `t` to those that end after it
+            a, flip = cycles.pair[t], cycles.flip[t]
+            first, table_at, most = scope_ptr[a], regions.table_at[a], -np.inf
+            kx, ky, k2 = card_e[first + flip], card_e[first + 1 - flip], card_e[first + 1]
+            for y in range(ky):
+                best = -np.inf
+                for x in range(kx):
+                    s1, s2 = (y, x) if flip else (x, y)
+                    at = s1 * k2 + s2
+                    if tables is None:
+                        value = pair_entry(regions, weight_of(regions.weight, a), table_at + at, first, s1, s2)
+                        most = max(most, value)
+                        best = max(best, path[here, x] + value)
+                    elif regions.theta_t[table_at + at] > -np.inf:
+                        best = max(best, path[here, x] + tables.own[tables.own_at[t] + at])
+                path[1 - here, y] = best
+            here = 1 - here
+            total += most if z == 0 else 0.0
+        top = max(top, path[here, z])
+    return top, total
 
 
 @bare
-def top_of_clusters(regions: Regions, cycles: CycleList, tables: CycleTables, path: Floats) -> float:
-    """Sum of the maxima of all clusters' potentials; path : (2, states of the widest variable), scratch."""
-    # Entries that are impossible in a pair are impossible in its clusters.
-    total, card_e = 0.0, regions.card_e
+def top_of_clusters(regions: FactorMessages, cycles: CycleList, tables: CycleTables, path: Floats) -> float:
+    """Sum of the maxima of all clusters' potentials."""
+    total = 0.0
     for c in range(len(cycles.ptr) - 1):
-        lo, hi = cycles.ptr[c], cycles.ptr[c + 1]
-        k0 = card_e[regions.scope_ptr[cycles.pair[lo]] + cycles.flip[lo]]
-        top = -np.inf
-        for z in range(k0):
-            here = 0
-            for x in range(k0):
-                path[0, x] = 0.0 if x == z else -np.inf
-            for t in range(lo, hi):  # from the best values of paths that end before `t` to those that end after it
-                a, flip = cycles.pair[t], cycles.flip[t]
-                first = regions.scope_ptr[a]
-                kx, ky, k2 = card_e[first + flip], card_e[first + 1 - flip], card_e[first + 1]
-                at, shift, step = regions.table_at[a], tables.own_at[t] - regions.table_at[a], 1 if flip else k2
-                for y in range(ky):
-                    best = -np.inf
-                    entry = at + (y * k2 if flip else y)
-                    for x in range(kx):
-                        if regions.theta[entry] > -np.inf:
-                            best = max(best, path[here, x] + tables.own[shift + entry])
-                        entry += step
-                    path[1 - here, y] = best
-                here = 1 - here
-            top = max(top, path[here, z])
-        total += top
+        total += best_walk(c, regions, cycles, tables, path)[0]
     return total
 
 
 @bare
-def project_links(links: Links, regions: Regions, state: Ints) -> None:
+def project_links(links: Links, regions: FactorMessages, state: Ints) -> None:
     """Write the max-marginals of larger factors into the tables of pairs that they hold, one pair per link."""
-    theta, table_at, card_e = regions.theta, regions.table_at, regions.card_e
+    theta, table_at, card_e = regions.theta_t, regions.table_at, regions.card_e
     for t in range(len(links.factor)):
         a, p = links.factor[t], links.pair[t]
         first = regions.scope_ptr[a]

@@ -1,20 +1,19 @@
-"""Max-product messages: traversal of the model, weights of its factors, and the messages themselves."""
+"""Belief propagation as a method: the options shared by its variants, a run, and its messages."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_max, short
 from mapmrf.compilation.jit import bare, inlined, predispatched
+from mapmrf.engines.messages.factor_messages import FactorMessages
 from mapmrf.engines.messages.max_product_kernels import (
-    Beliefs,
-    BeliefScratch,
-    FactorTables,
     MessageSchedule,
     bound_of_tables,
     decode_in_order,
@@ -26,10 +25,126 @@ from mapmrf.engines.messages.max_product_kernels import (
 )
 from mapmrf.engines.messages.visit_order import Neighbours
 from mapmrf.kernels.max_marginals import FactorScratch
-from mapmrf.kernels.pair_transforms import StructuredPairs
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
+from mapmrf.run.incumbent import Incumbent
+from mapmrf.run.method import Answer, Method, NonNegativeFloat, PositiveInt, Progress, Range, Start
 from mapmrf.run.pool import Workers
+from mapmrf.run.result import Status
+
+MEASURE_EVERY = 10  # iterations between measurements; more if an iteration takes longer than a step
+# Enough for a model without cycles: from the leaves to the roots and back.
+TWO_SWEEPS = MessageSchedule(flooding=False, damping=0.0, tol=-1.0)
+
+
+@dataclass(frozen=True)
+class MessagePassing(Method):
+    """Pass messages between factors and variables; concrete methods define the weights of the factors."""
+
+    exact_on_trees: ClassVar[bool] = True
+
+    max_iterations: PositiveInt = 1000
+    damping: Annotated[float, Range(0.0, 0.999)] = 0.5
+    tol: NonNegativeFloat = 1e-8
+    schedule: Literal["parallel", "sequential"] = "parallel"
+    decode: Literal["sequential", "argmax"] = "sequential"
+
+    @abstractmethod
+    def weigh(self, problem: Problem, seed: int) -> ForestWeights:
+        """Return the weights of the factors of a model with a cycle."""
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> MessageRun:
+        tour = Tour.of(problem)
+        forest = problem.n_edges == problem.n_vars + problem.n_factors - tour.n_parts
+        weights = tour.weights(problem.n_edges) if forest else self.weigh(problem, seed)
+        tol = self.tol * potential_scale(problem.graph)
+        return MessageRun(
+            problem,
+            make_messages(problem, tour, weights),
+            TWO_SWEEPS if forest else MessageSchedule(self.schedule == "parallel", self.damping, tol),
+            in_order=forest or self.decode == "sequential",
+            bounded=forest or self.gives_bound,
+            end=min(2, self.max_iterations) if forest else self.max_iterations,
+        )
+
+    def step(self, problem: Problem, state: MessageRun) -> Progress:
+        if state.messages.is_infeasible():
+            return Progress(state.iterations, bound=-math.inf, finished=Status.INFEASIBLE)
+        known = state.value
+        # Maximum number of measurements per step
+        state.advance(min(5 * MEASURE_EVERY, max(1, pace.MESSAGES // (1 + problem.n_configs))))
+        finished = Status.CONVERGED if state.is_done() else None
+        progress = Progress(state.iterations, bound=state.bound, finished=finished)
+        if state.best is not None and state.value > known:
+            progress.labels, progress.value = state.best.labels, state.value
+        return progress
+
+    def answer(self, problem: Problem, state: MessageRun) -> Answer:
+        """The best labelling so far, or the last one if none has a finite value."""
+        if state.messages.is_infeasible():
+            return Answer(bound=-math.inf)
+        labels, value, bound = state.measure()
+        if state.best is not None and state.claim > -math.inf and state.claim >= value:
+            labels = state.best.labels
+        details = {"change": state.change} if state.change < math.inf else {}
+        return Answer(labels=labels, bound=_least(state.bound, bound), details=details)
+
+    def close(self, problem: Problem, state: MessageRun) -> None:
+        state.messages.close()
+
+
+@dataclass
+class MessageRun:
+    problem: Problem
+    messages: Messages
+    schedule: MessageSchedule
+    in_order: bool  # whether labels are decoded sequentially
+    bounded: bool
+    end: int  # the last iteration
+    iterations: int = 0
+    change: float = math.inf  # largest undamped change of a message in the last iteration
+    # best, bound: the best labelling so far, None before the first measurement, and the best bound so far
+    best: Incumbent | None = None
+    bound: float | None = None
+    # value of the best labelling according to the messages; only labellings with a higher one are evaluated
+    claim: float = -math.inf
+
+    @property
+    def value(self) -> float:
+        return -math.inf if self.best is None else self.best.value
+
+    def advance(self, budget: int) -> None:
+        every = MEASURE_EVERY * (1 + self.problem.n_configs // pace.MESSAGES)
+        end = min(self.end, self.iterations + budget)
+        while self.iterations < end and not self.is_done():
+            pause = every - self.iterations % every
+            done, self.change = self.messages.iterate(self.schedule, self.iterations, min(end, self.iterations + pause))
+            self.iterations += done
+            if self.is_done() or self.iterations % every == 0:
+                labels, value, bound = self.measure()
+                if self.best is None:
+                    self.best = Incumbent(self.problem.graph, labels)
+                elif value > self.claim:
+                    self.best.offer(labels)
+                self.claim, self.bound = max(self.claim, value), _least(self.bound, bound)
+
+    def is_done(self) -> bool:
+        """Return whether the messages have converged; without cycles they have after two sweeps."""
+        return self.iterations == 2 if self.schedule is TWO_SWEEPS else self.change <= self.schedule.tol
+
+    def measure(self) -> tuple[Ints, float, float | None]:
+        """Decode labels from the messages; return them, their value, and the bound, or None if there is none."""
+        labels = self.messages.decode(self.in_order)
+        return labels, self.messages.value(labels), self.messages.bound() if self.bounded else None
+
+
+def _least(old: float | None, new: float | None) -> float | None:
+    """Return the smaller of two bounds, either of which may be missing."""
+    return new if old is None else old if new is None else min(old, new)
+
+
+# -- Messages: traversal of the model, weights of its factors, and their values ----------------------------------------
 
 
 @dataclass(frozen=True)
@@ -67,28 +182,6 @@ class Tour:
         return ForestWeights(np.ones(len(self.parent_edge)), parent)
 
 
-class Messages(Protocol):
-    """Messages and beliefs of a model, and the loops that update them."""
-
-    def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
-        """Run iterations `begin` to `end`, or to convergence; return how many, and the largest undamped change."""
-
-    def decode(self, in_order: bool) -> Ints:
-        """Decode a labelling: from each belief independently, or one variable after another given those before."""
-
-    def value(self, labels: Ints) -> float:
-        """Return the value of labels obtained from `decode`."""
-
-    def bound(self) -> float:
-        """Return an upper bound on all labellings."""
-
-    def is_infeasible(self) -> bool:
-        """Return whether the messages have proven that no labelling is feasible."""
-
-    def close(self) -> None:
-        """Stop the threads."""
-
-
 def make_messages(problem: Problem, tour: Tour, weights: ForestWeights) -> Messages:
     """Create zero messages, in the most compact representation that the model allows."""
     graph = problem.graph
@@ -98,10 +191,11 @@ def make_messages(problem: Problem, tour: Tour, weights: ForestWeights) -> Messa
     return TableMessages(problem, tour, weights)
 
 
-class FloodingMessages:
-    """Messages that can be flooded on several threads: each sends those of some factors, then sums some beliefs.
+class Messages(ABC):
+    """Messages and beliefs of a model, and the loops that update them.
 
-    A variable sums its messages in the order of its factors, as with a single thread, so the result is the same.
+    They can be flooded on several threads: each sends those of some factors, then sums some beliefs. A variable sums
+    its messages in the order of its factors, as with a single thread, so the result is the same.
     """
 
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
@@ -111,6 +205,26 @@ class FloodingMessages:
         self.neighbours = Neighbours.of(problem)
         if self.workers.n > 1:  # all of them are read in every iteration
             self.neighbours = Neighbours(*map(short, self.neighbours))
+
+    @abstractmethod
+    def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
+        """Run iterations `begin` to `end`, or to convergence; return how many, and the largest undamped change."""
+
+    @abstractmethod
+    def decode(self, in_order: bool) -> Ints:
+        """Decode a labelling: from each belief independently, or one variable after another given those before."""
+
+    @abstractmethod
+    def value(self, labels: Ints) -> float:
+        """Return the value of labels obtained from `decode`."""
+
+    @abstractmethod
+    def bound(self) -> float:
+        """Return an upper bound on all labellings."""
+
+    def is_infeasible(self) -> bool:
+        """Return whether the messages have proven that no labelling is feasible."""
+        return False
 
     def flood(self, send: Callable[..., float], gather: Callable[..., None], tol: float, n: int) -> tuple[int, float]:
         # `send` is called with a range of factors and the number of a thread, `gather` with a range of variables; both
@@ -127,7 +241,8 @@ class FloodingMessages:
         self.workers.close()
 
 
-class PairMessages(FloodingMessages):
+class PairMessages(Messages):
+    # Every variable has a state left, and all tables are finite: no such model is infeasible.
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
         """Split the tables into their constant, linear and quadratic parts."""
         super().__init__(problem, tour, weights)
@@ -174,10 +289,6 @@ class PairMessages(FloodingMessages):
     def bound(self) -> float:
         return self.constant + bound_of_pairs(self.pairs, self.weights.parent, np.empty_like(self.pairs.b))
 
-    def is_infeasible(self) -> bool:
-        """Return False: every variable has a state left, and all tables are finite."""
-        return False
-
 
 def _weighted(values: Floats, problem: Problem) -> Floats:
     if len(problem.weight):
@@ -197,57 +308,53 @@ def _finite_fields(problem: Problem, reach_e: Floats) -> Floats:
     return np.where(np.isfinite(theta), theta, (theta.max(axis=1) - penalty)[:, None])
 
 
-class TableMessages(FloodingMessages):
+class TableMessages(Messages):
     """Messages of tables of any shape: see `mapmrf.engines.messages.max_product_kernels`."""
 
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
         super().__init__(problem, tour, weights)
         graph = problem.graph
-        self.beliefs = Beliefs(weights.rho, graph.theta_v.copy(), graph.theta_v.copy(), np.zeros(problem.n_edge_states))
-        self.tables = FactorTables(
-            problem.scope_ptr, problem.scope, short(graph.card[problem.scope]), short(problem.edge_stride),
-            graph.var_ptr, problem.edge_ptr, problem.table_at, graph.theta_t, problem.weight,
-        )  # fmt: skip
+        self.theta_v = graph.theta_v.copy()  # the unary potentials; -inf for states that are dead
+        self.tables = FactorMessages.of(problem)
         most, arity = int(graph.card.max(initial=1)), int(np.diff(problem.scope_ptr).max(initial=1))
-        spare = np.empty_like(graph.theta_v)
-        self.scratch = []
-        for _ in range(self.workers.n):
-            factor, pairs = FactorScratch.allocate(most * arity, most * arity), problem.quick_forms
-            self.scratch.append(BeliefScratch(spare, factor, StructuredPairs.allocate(pairs, most)))
+        self.spare = np.empty_like(graph.theta_v)
+        forms, n = problem.quick_forms, self.workers.n
+        self.scratch = [FactorScratch.allocate(most * arity, arity, forms, most) for _ in range(n)]
         self._pass_messages, self._decode_in_order = predispatched(pass_messages), predispatched(decode_in_order)
         self._value_of_tables, self._bound_of_tables = predispatched(value_of_tables), predispatched(bound_of_tables)
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
-        tables, beliefs = self.tables, self.beliefs
+        tables, theta_v, rho = self.tables, self.theta_v, self.weights.rho
         if not schedule.flooding or self.workers.n == 1:
-            order = self.tour.factor_order
-            return self._pass_messages(tables, beliefs, order, schedule, begin, end, self.scratch[0])
+            how = (self.tour.factor_order, schedule, begin, end)
+            return self._pass_messages(tables, theta_v, rho, *how, self.spare, self.scratch[0])
 
         def send(first: int, last: int, thread: int) -> float:
-            return send_messages(tables, beliefs, schedule, first, last, self.scratch[thread])
+            return send_messages(tables, theta_v, rho, schedule, first, last, self.scratch[thread])
 
         def gather(first: int, last: int) -> None:
-            gather_beliefs(tables, self.neighbours, beliefs, first, last)
+            gather_beliefs(tables, theta_v, self.neighbours, first, last)
 
         return self.flood(send, gather, schedule.tol, end - begin)
 
     def decode(self, in_order: bool) -> Ints:
         if not in_order:
-            return segment_argmax(self.beliefs.b, self.problem.graph.var_ptr)
+            return segment_argmax(self.tables.belief, self.problem.graph.var_ptr)
         labels = np.empty(self.problem.n_vars, dtype=np.int64)
-        neighbours, order = Neighbours.of(self.problem), self.tour.var_order
-        self._decode_in_order(self.tables, neighbours, self.beliefs, order, labels, self.scratch[0].factor)
+        where = (Neighbours.of(self.problem), self.tour.var_order)
+        self._decode_in_order(self.tables, self.theta_v, self.weights.rho, *where, labels, self.scratch[0])
         return labels
 
     def value(self, labels: Ints) -> float:
-        return self.problem.graph.constant + self._value_of_tables(self.tables, self.beliefs.theta_v, labels)
+        return self.problem.graph.constant + self._value_of_tables(self.tables, self.theta_v, labels)
 
     def bound(self) -> float:
-        bound = self._bound_of_tables(self.tables, self.beliefs, self.weights.parent, self.scratch[0])
+        rho, parent = self.weights.rho, self.weights.parent
+        bound = self._bound_of_tables(self.tables, self.theta_v, rho, parent, self.spare, self.scratch[0])
         return self.problem.graph.constant + bound
 
     def is_infeasible(self) -> bool:
-        best = segment_max(self.beliefs.theta_v, self.problem.graph.var_ptr)
+        best = segment_max(self.theta_v, self.problem.graph.var_ptr)
         return bool(best.min(initial=0.0) == -math.inf)
 
 

@@ -9,7 +9,7 @@ theta_a is the factor's table times its weight.
 Messages are normalised to maximum 0. With all rho_a = 1 this is belief propagation. With rho_a the appearance
 probability of a in spanning forests, it is the tree-reweighted form; its messages as usually written are u_ai / rho_a.
 
-Messages `u` are laid out like `lam_e` and always finite. A state that a factor can only extend to forbidden
+Messages `u`, the `lam` of `FactorMessages`, are always finite. A state that a factor can only extend to forbidden
 configurations is *dead*: it permanently gets -inf in `theta_v`, and thereby in its belief; its messages are ignored.
 """
 
@@ -21,32 +21,10 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
+from mapmrf.engines.messages.factor_messages import FactorMessages, best_completions, factor_top
 from mapmrf.engines.messages.visit_order import Neighbours
-from mapmrf.kernels.max_marginals import FactorScratch, table_max_marginals, table_top, weight_of
-from mapmrf.kernels.pair_transforms import StructuredPairs, form_messages, form_of, form_top
-
-
-class FactorTables(NamedTuple):
-    """The factors of a problem: its arrays of these names, and the states (`card_e`) and strides of every edge."""
-
-    scope_ptr: Ints
-    scope: Ints
-    card_e: Ints
-    stride_e: Ints
-    var_ptr: Ints
-    edge_ptr: Ints
-    table_at: Ints
-    theta_t: Floats
-    weight: Floats
-
-
-class Beliefs(NamedTuple):
-    """Weights of the factors, unary potentials, beliefs, and messages of the factors; see the equations above."""
-
-    rho: Floats
-    theta_v: Floats
-    b: Floats
-    u: Floats
+from mapmrf.kernels.max_marginals import FactorScratch, form_messages, table_max_marginals, weight_of
+from mapmrf.kernels.pair_transforms import form_of
 
 
 class MessageSchedule(NamedTuple):
@@ -55,12 +33,6 @@ class MessageSchedule(NamedTuple):
     flooding: bool
     damping: float
     tol: float
-
-
-class BeliefScratch(NamedTuple):
-    spare: Floats  # (n_states,): for the beliefs
-    factor: FactorScratch  # for one factor
-    pairs: StructuredPairs  # the forms of pairs, with working memory
 
 
 @inlined
@@ -101,16 +73,16 @@ def triple_messages(
 
 
 @inlined
-def factor_messages(f: int, tables: FactorTables, scratch: BeliefScratch) -> None:
+def factor_messages(f: int, tables: FactorMessages, scratch: FactorScratch) -> None:
     """Messages of factor `f`, before their maximum is taken off; -inf for a state without support."""
     theta_t, card_e, at, weight = tables.theta_t, tables.card_e, tables.table_at[f], weight_of(tables.weight, f)
-    sent, out = scratch.factor.given, scratch.factor.out
+    sent, out = scratch.given, scratch.out
     first = tables.scope_ptr[f]
     arity = tables.scope_ptr[f + 1] - first
     if arity == 2:
         form = form_of(scratch.pairs.forms, f)
         if form >= 0:
-            form_messages(scratch.pairs, form, weight, card_e[first], scratch.factor)
+            form_messages(form, weight, card_e[first], scratch)
             return
         pair_messages(theta_t, at, card_e[first], card_e[first + 1], weight, sent, out)
         return
@@ -118,7 +90,7 @@ def factor_messages(f: int, tables: FactorTables, scratch: BeliefScratch) -> Non
         card = (card_e[first], card_e[first + 1], card_e[first + 2])
         triple_messages(theta_t, at, card, weight, sent, out)
         return
-    table_max_marginals(theta_t, at, card_e, first, arity, weight, scratch.factor)
+    table_max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
     n_states = 0
     for k in range(arity):
         n_states += card_e[first + k]
@@ -129,27 +101,26 @@ def factor_messages(f: int, tables: FactorTables, scratch: BeliefScratch) -> Non
 
 @inlined
 def update_factor(
-    f: int, tables: FactorTables, beliefs: Beliefs, schedule: MessageSchedule, after: Floats, keeping: bool,
-    scratch: BeliefScratch,
+    f: int, tables: FactorMessages, theta_v: Floats, rho: Floats, schedule: MessageSchedule, after: Floats,
+    keeping: bool, scratch: FactorScratch,
 ) -> float:  # fmt: skip
     """Send new messages from factor `f`; return the largest change asked for, inf if a state dies."""
     # `after` are beliefs to be kept up, if `keeping`: sums to which new messages are added if flooding, or else the
     # current beliefs.
-    scope_ptr, scope, edge_ptr = tables.scope_ptr, tables.scope, tables.edge_ptr
-    theta_v, u, out = beliefs.theta_v, beliefs.u, scratch.factor.out
+    scope_ptr, edge_ptr, u, out = tables.scope_ptr, tables.edge_ptr, tables.lam, scratch.out
     flooding = schedule.flooding
-    share, sent, base = beliefs.rho[f], scratch.factor.given, edge_ptr[scope_ptr[f]]
+    share, sent, base = rho[f], scratch.given, edge_ptr[scope_ptr[f]]
     for e in range(scope_ptr[f], scope_ptr[f + 1]):
-        shift = tables.var_ptr[scope[e]] - edge_ptr[e]
+        shift = tables.state_at[e] - edge_ptr[e]
         for at in range(edge_ptr[e], edge_ptr[e + 1]):
-            sent[at - base] = share * beliefs.b[shift + at] - u[at]
+            sent[at - base] = share * tables.belief[shift + at] - u[at]
     factor_messages(f, tables, scratch)
     worst = 0.0
     for e in range(scope_ptr[f], scope_ptr[f + 1]):
         top = -np.inf
         for at in range(edge_ptr[e], edge_ptr[e + 1]):
             top = max(top, out[at - base])
-        shift = tables.var_ptr[scope[e]] - edge_ptr[e]
+        shift = tables.state_at[e] - edge_ptr[e]
         for at in range(edge_ptr[e], edge_ptr[e + 1]):
             new = out[at - base]
             if new == -np.inf:
@@ -170,15 +141,13 @@ def update_factor(
 
 @bare
 def pass_messages(
-    tables: FactorTables, beliefs: Beliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int,
-    scratch: BeliefScratch,
+    tables: FactorMessages, theta_v: Floats, rho: Floats, order: Ints, schedule: MessageSchedule, begin: int, end: int,
+    spare: Floats, scratch: FactorScratch,
 ) -> tuple[int, float]:  # fmt: skip
     """Run iterations `begin` to `end`, or to convergence; return how many, and the largest change of the last."""
     # Flooding takes all messages of an iteration from the beliefs before it. Otherwise each is from the current
     # beliefs, factors in their order, in even iterations backwards. A state that dies is an infinite change.
-    theta_v, b, spare = beliefs.theta_v, beliefs.b, scratch.spare
-    flooding = schedule.flooding
-    worst = np.inf
+    b, flooding, worst = tables.belief, schedule.flooding, np.inf
     m = len(tables.table_at)
     k = begin
     while k < end and worst > schedule.tol:
@@ -191,7 +160,7 @@ def pass_messages(
             f = place
             if not flooding:
                 f = order[m - 1 - place if k % 2 == 0 else place]
-            worst = max(worst, update_factor(f, tables, beliefs, schedule, after, True, scratch))
+            worst = max(worst, update_factor(f, tables, theta_v, rho, schedule, after, True, scratch))
         if flooding:
             for s in range(len(b)):
                 b[s] = spare[s]
@@ -200,114 +169,78 @@ def pass_messages(
         for s in range(len(b)):
             b[s] = theta_v[s]
         for e in range(len(tables.scope)):
-            shift = tables.var_ptr[tables.scope[e]] - tables.edge_ptr[e]
+            shift = tables.state_at[e] - tables.edge_ptr[e]
             for at in range(tables.edge_ptr[e], tables.edge_ptr[e + 1]):
-                b[shift + at] += beliefs.u[at]
+                b[shift + at] += tables.lam[at]
     return k - begin, worst
 
 
 @bare
 def send_messages(
-    tables: FactorTables, beliefs: Beliefs, schedule: MessageSchedule, begin: int, end: int, scratch: BeliefScratch
-) -> float:
+    tables: FactorMessages, theta_v: Floats, rho: Floats, schedule: MessageSchedule, begin: int, end: int,
+    scratch: FactorScratch,
+) -> float:  # fmt: skip
     """The messages of factors `begin` to `end` from beliefs that stay as they are; return the largest change."""
     worst = 0.0
     for f in range(begin, end):
-        worst = max(worst, update_factor(f, tables, beliefs, schedule, scratch.spare, False, scratch))
+        worst = max(worst, update_factor(f, tables, theta_v, rho, schedule, theta_v, False, scratch))
     return worst
 
 
 @bare
-def gather_beliefs(tables: FactorTables, neighbours: Neighbours, beliefs: Beliefs, begin: int, end: int) -> None:
+def gather_beliefs(tables: FactorMessages, theta_v: Floats, neighbours: Neighbours, begin: int, end: int) -> None:
     """The beliefs of variables `begin` to `end` from the messages: the sums of flooding, in the same order."""
     for i in range(begin, end):
         first, last = tables.var_ptr[i], tables.var_ptr[i + 1]
         for s in range(first, last):
-            beliefs.b[s] = beliefs.theta_v[s]
+            tables.belief[s] = theta_v[s]
         for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
             shift = tables.edge_ptr[neighbours.edge[at]] - first
             for s in range(first, last):
-                beliefs.b[s] += beliefs.u[shift + s]
+                tables.belief[s] += tables.lam[shift + s]
 
 
 @inlined
-def best_completions(
-    e: int, f: int, at: int, n_free: int, tables: FactorTables, beliefs: Beliefs, labels: Ints, scratch: FactorScratch
-) -> None:
-    """Factor `f`'s message along edge `e` from entry `at` of its table on, variables that have a label fixed at it."""
-    scope, card_e, stride_e = tables.scope, tables.card_e, tables.stride_e
-    best, state, weight = scratch.out, scratch.state, weight_of(tables.weight, f)
-    first, last = tables.scope_ptr[f], tables.scope_ptr[f + 1]
-    for edge in range(first, last):
-        state[edge - first] = 0
-    for s in range(card_e[e]):
-        best[s] = -np.inf
-    for _ in range(n_free):
-        value = 0.0
-        place = at
-        for edge in range(first, last):
-            if edge != e and labels[scope[edge]] < 0:
-                s = state[edge - first]
-                sent = beliefs.rho[f] * beliefs.b[tables.var_ptr[scope[edge]] + s]
-                value += sent - beliefs.u[tables.edge_ptr[edge] + s]
-                place += stride_e[edge] * s
-        for s in range(card_e[e]):
-            best[s] = max(best[s], value + weight * tables.theta_t[place + s * stride_e[e]])
-        for edge in range(first, last):  # the next configuration of the free variables
-            if edge != e and labels[scope[edge]] < 0:
-                state[edge - first] += 1
-                if state[edge - first] < card_e[edge]:
-                    break
-                state[edge - first] = 0
-
-
-@inlined
-def fixed_message(
-    e: int, tables: FactorTables, neighbours: Neighbours, beliefs: Beliefs, labels: Ints, scratch: FactorScratch
-) -> None:
-    """Fill `out` with the message along an edge, given the labels that its factor's other variables have so far."""
-    stride_e, best = tables.stride_e, scratch.out
-    f = neighbours.factor_of[e]
-    at = np.int64(tables.table_at[f])
-    known, n_free = False, np.int64(1)
+def fixed_message(e: int, f: int, tables: FactorMessages, share: float, labels: Ints, scratch: FactorScratch) -> None:
+    """Fill `out` with factor `f`'s message along edge `e`, given the labels that its other variables have so far."""
+    edge_ptr, given, place, known = tables.edge_ptr, scratch.given, 0, False
     for edge in range(tables.scope_ptr[f], tables.scope_ptr[f + 1]):
-        label = labels[tables.scope[edge]]
-        if label >= 0:
-            known = True
-            at += stride_e[edge] * label
-        elif edge != e:
-            n_free *= tables.card_e[edge]
-    if not known:
-        for s in range(tables.card_e[e]):
-            best[s] = beliefs.u[tables.edge_ptr[e] + s]
-    elif n_free == 1:
-        for s in range(tables.card_e[e]):
-            best[s] = weight_of(tables.weight, f) * tables.theta_t[at + s * stride_e[e]]
+        fixed = labels[tables.scope[edge]] >= 0
+        known = known or fixed
+        for s in range(tables.card_e[edge]):
+            sent = share * tables.belief[tables.state_at[edge] + s] - tables.lam[edge_ptr[edge] + s]
+            given[place] = 0.0 if fixed or edge == e else sent
+            place += 1
+    if known:
+        best_completions(f, e, tables, labels, scratch)
     else:
-        best_completions(e, f, int(at), int(n_free), tables, beliefs, labels, scratch)
+        for s in range(tables.card_e[e]):
+            scratch.out[s] = tables.lam[edge_ptr[e] + s]
 
 
 @bare
 def decode_in_order(
-    tables: FactorTables, neighbours: Neighbours, beliefs: Beliefs, var_order: Ints, labels: Ints,
+    tables: FactorMessages, theta_v: Floats, rho: Floats, neighbours: Neighbours, var_order: Ints, labels: Ints,
     scratch: FactorScratch,
 ) -> None:  # fmt: skip
     """Choose one state after another, each by the messages given the states chosen before."""
-    var_ptr, score, best, broken = tables.var_ptr, scratch.given, scratch.out, scratch.start
+    var_ptr, score, broken, best = tables.var_ptr, scratch.score[0], scratch.score[1], scratch.out
     for i in range(len(labels)):
         labels[i] = -1
     for turn in range(len(var_order)):
         i = var_order[turn]
         n_states = var_ptr[i + 1] - var_ptr[i]
         for s in range(n_states):
-            theta = beliefs.theta_v[var_ptr[i] + s]
-            broken[s] = 1 if theta == -np.inf else 0
+            theta = theta_v[var_ptr[i] + s]
+            broken[s] = 1.0 if theta == -np.inf else 0.0
             score[s] = 0.0 if theta == -np.inf else theta
         for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
-            fixed_message(neighbours.edge[at], tables, neighbours, beliefs, labels, scratch)
+            e = neighbours.edge[at]
+            f = neighbours.factor_of[e]
+            fixed_message(e, f, tables, rho[f], labels, scratch)
             for s in range(n_states):
                 hard = best[s] == -np.inf
-                broken[s] += 1 if hard else 0
+                broken[s] += 1.0 if hard else 0.0
                 score[s] += 0.0 if hard else best[s]
         # the first of the states of highest score among those with the fewest broken constraints
         chosen = 0
@@ -318,49 +251,44 @@ def decode_in_order(
 
 
 @bare
-def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> float:
+def value_of_tables(tables: FactorMessages, theta_v: Floats, labels: Ints) -> float:
     """Log potential of a labelling, without the constant."""
     total = 0.0
     for i in range(len(labels)):
         total += theta_v[tables.var_ptr[i] + labels[i]]
     for f in range(len(tables.table_at)):
-        at = tables.table_at[f]
+        place = 0
         for e in range(tables.scope_ptr[f], tables.scope_ptr[f + 1]):
-            at += tables.stride_e[e] * labels[tables.scope[e]]
-        total += weight_of(tables.weight, f) * tables.theta_t[at]
+            place = place * tables.card_e[e] + labels[tables.scope[e]]
+        total += weight_of(tables.weight, f) * tables.theta_t[tables.table_at[f] + place]
     return total
 
 
 @bare
-def bound_of_tables(tables: FactorTables, beliefs: Beliefs, parent: Floats, scratch: BeliefScratch) -> float:
+def bound_of_tables(
+    tables: FactorMessages, theta_v: Floats, rho: Floats, parent: Floats, left: Floats, scratch: FactorScratch
+) -> float:
     """Upper bound on every labelling, without the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai."""
     # The dual of the local polytope is a bound for any multipliers. With parent_ia the share of the forests in which a
     # is a child of i, and omega_i the share of those with root i, the variables are left with omega_i b_i. At a fixed
     # point ``theta_a + sum_i n_ia`` has the max-marginals rho_a b_i plus a constant, so all terms are largest where the
-    # beliefs are, and the bound is the combined value of the forests. Dead states are ignored.
-    scope_ptr, var_ptr, edge_ptr = tables.scope_ptr, tables.var_ptr, tables.edge_ptr
-    rho, b, given, left = beliefs.rho, beliefs.b, scratch.factor.given, scratch.spare
+    # beliefs are, and the bound is the combined value of the forests. Dead states are ignored. `left` is scratch.
+    scope_ptr, var_ptr, edge_ptr, b = tables.scope_ptr, tables.var_ptr, tables.edge_ptr, tables.belief
     for s in range(len(left)):
-        left[s] = beliefs.theta_v[s]
+        left[s] = theta_v[s]
     total = 0.0
     for f in range(len(tables.table_at)):
-        first = scope_ptr[f]
-        base = edge_ptr[first]
-        for e in range(first, scope_ptr[f + 1]):
-            shift = var_ptr[tables.scope[e]] - edge_ptr[e]
+        base = edge_ptr[scope_ptr[f]]
+        for e in range(scope_ptr[f], scope_ptr[f + 1]):
+            shift = tables.state_at[e] - edge_ptr[e]
             for at in range(edge_ptr[e], edge_ptr[e + 1]):
                 s = shift + at
                 lam = -np.inf
                 if b[s] > -np.inf:
-                    lam = (rho[f] - parent[e]) * b[s] - beliefs.u[at]
+                    lam = (rho[f] - parent[e]) * b[s] - tables.lam[at]
                     left[s] -= lam
-                given[at - base] = lam
-        arity, card_e = scope_ptr[f + 1] - first, tables.card_e
-        weight, form = weight_of(tables.weight, f), form_of(scratch.pairs.forms, f)
-        if form >= 0:
-            total += form_top(scratch.pairs, form, weight, card_e[first], scratch.factor)
-        else:
-            total += table_top(tables.theta_t, tables.table_at[f], card_e, first, arity, weight, scratch.factor)
+                scratch.given[at - base] = lam
+        total += factor_top(f, tables, scratch)
     for i in range(len(var_ptr) - 1):
         top = -np.inf
         for s in range(var_ptr[i], var_ptr[i + 1]):

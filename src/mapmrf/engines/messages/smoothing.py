@@ -9,8 +9,8 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.compilation.jit import bare, compiled, inlined
+from mapmrf.engines.messages.factor_messages import FactorMessages
 from mapmrf.engines.messages.srmp import (
-    SrmpMessages,
     SrmpModel,
     SrmpScratch,
     TablePasses,
@@ -19,7 +19,7 @@ from mapmrf.engines.messages.srmp import (
     drop_impossible,
     joint_sums,
 )
-from mapmrf.engines.messages.sweeps import PassStopping
+from mapmrf.engines.messages.sweeps import PassMessages, PassStopping
 from mapmrf.engines.messages.visit_order import FIRST, LAST, VisitOrder
 from mapmrf.kernels.max_marginals import weight_of
 from mapmrf.model.polytope import FactorMarginals
@@ -37,10 +37,7 @@ class SmoothedRun:
         # lam, mu: multipliers of the smoothed problem, and its variable marginals
         self.lam: Floats = np.zeros(0)
         self.mu: Floats = np.zeros(problem.n_states)
-        self.factors = SoftFactors(
-            problem.graph.theta_t, problem.table_at, problem.weight, problem.scope_ptr, problem.edge_ptr,
-            self.plain.model.turn, problem.graph.var_ptr[problem.scope],
-        )  # fmt: skip
+        self.factors = FactorMessages.of(problem)
         self.temperature = 0.0  # 0 while iterations are plain
         # done, inner: iterations so far, and those since the last measurement of the gaps
         self.done = self.inner = 0
@@ -140,7 +137,8 @@ class SmoothedRun:
     def extend(self, point: SoftPoint, factors: slice, out: Floats) -> tuple[float, float, float]:
         largest = max((batch.n_configs for batch in self.problem.batches), default=1)
         scratch = np.zeros((3, max(largest, int(self.problem.graph.card.max(initial=1)))))
-        return extend_marginals(factors.start, factors.stop, self.factors, point, scratch, out)
+        turn = self.plain.model.turn
+        return extend_marginals(factors.start, factors.stop, self.factors, turn, point, scratch, out)
 
     def factor_marginals(self, point: SoftPoint) -> FactorMarginals:
         def mu_f(batch: Batch, rows: slice) -> Floats:
@@ -214,7 +212,7 @@ def soften(
 
 @bare
 def soft_sweep(
-    forward: bool, model: SrmpModel, messages: SrmpMessages, rho: float, keep: Floats, mu: Floats, scratch: SrmpScratch
+    forward: bool, model: SrmpModel, messages: PassMessages, rho: float, keep: Floats, mu: Floats, scratch: SrmpScratch
 ) -> float:
     """Visit all variables in one direction; return the smoothed bound (backward) and fill in the marginals `mu`."""
     # `keep` is what a variable keeps of its belief in a backward pass.
@@ -261,7 +259,7 @@ def soft_sweep(
 
 @compiled
 def soft_iterate(
-    n: int, model: SrmpModel, messages: SrmpMessages, rho: float, keep: Floats, mu: Floats, scratch: SrmpScratch
+    n: int, model: SrmpModel, messages: PassMessages, rho: float, keep: Floats, mu: Floats, scratch: SrmpScratch
 ) -> float:
     """Run smoothed iterations; return the smoothed bound, without the constant, that the last one proves."""
     total = 0.0
@@ -276,18 +274,6 @@ class SoftPoint(NamedTuple):
     mu: Floats
     lam: Floats
     rho: float
-
-
-class SoftFactors(NamedTuple):
-    """The factors of a problem: its arrays of these names, and per edge its variable's turn and block in `mu`."""
-
-    theta_t: Floats
-    table_at: Ints
-    weight: Floats
-    scope_ptr: Ints
-    edge_ptr: Ints
-    turn: Ints
-    mu_at: Ints
 
 
 @inlined
@@ -318,9 +304,10 @@ def sum_axis(w: Floats, n: int, inner: int, size: int, out: Floats) -> None:
 
 
 @bare
-def soft_table(a: int, factors: SoftFactors, point: SoftPoint, w: Floats) -> int:
+def soft_table(a: int, factors: FactorMessages, turn: Ints, point: SoftPoint, w: Floats) -> int:
     """A factor's smoothed distribution: a softmax of its table, given the marginal of its first variable."""
-    edge_ptr, turn = factors.edge_ptr, factors.turn
+    # `turn` is the place of the edge's variable in the order.
+    edge_ptr = factors.edge_ptr
     at, first, last = factors.table_at[a], factors.scope_ptr[a], factors.scope_ptr[a + 1]
     n = joint_sums(first, last, edge_ptr, point.lam, w, 0)
     top, weight = -np.inf, weight_of(factors.weight, a)
@@ -334,7 +321,7 @@ def soft_table(a: int, factors: SoftFactors, point: SoftPoint, w: Floats) -> int
     for e in range(root + 1, last):
         inner *= edge_ptr[e + 1] - edge_ptr[e]
     size = edge_ptr[root + 1] - edge_ptr[root]
-    total, t, mu_at = 0.0, 0, factors.mu_at[root]
+    total, t, mu_at = 0.0, 0, factors.state_at[root]
     while t < n:
         for s in range(size):
             mu = point.mu[mu_at + s]
@@ -348,14 +335,14 @@ def soft_table(a: int, factors: SoftFactors, point: SoftPoint, w: Floats) -> int
 
 
 @bare
-def couple(a: int, factors: SoftFactors, point: SoftPoint, scratch: Floats) -> int:
+def couple(a: int, factors: FactorMessages, turn: Ints, point: SoftPoint, scratch: Floats) -> int:
     """Fill the first row of the scratch with a joint distribution with exactly the marginals of the variables."""
     # The smoothed distribution is scaled down along each variable where it has too much; what is then missing is
     # filled up by the product of the marginals that are missing. Returns the number of configurations.
     w, extra, margin = scratch[0], scratch[1], scratch[2]
-    edge_ptr, mu_at, mu = factors.edge_ptr, factors.mu_at, point.mu
+    edge_ptr, mu_at, mu = factors.edge_ptr, factors.state_at, point.mu
     first, last = factors.scope_ptr[a], factors.scope_ptr[a + 1]
-    n = soft_table(a, factors, point, w)
+    n = soft_table(a, factors, turn, point, w)
     inner = n
     for e in range(first, last):
         size = edge_ptr[e + 1] - edge_ptr[e]
@@ -415,19 +402,19 @@ def joint_value(weight: float, theta_t: Floats, at: int, w: Floats, n: int) -> t
 
 @compiled
 def extend_marginals(
-    begin: int, end: int, factors: SoftFactors, point: SoftPoint, scratch: Floats, out: Floats
+    begin: int, end: int, factors: FactorMessages, turn: Ints, point: SoftPoint, scratch: Floats, out: Floats
 ) -> tuple[float, float, float]:
     """Extend marginals of variables to factors `begin` to `end`, by `couple` or better."""
     # Returns the value of the extension, and value and entropy of the one that `couple` gives. Two binary variables
     # have a best extension in closed form. Where `out` has room for it, the extension itself is written there. The
     # scratch has three rows, each with room for the configurations of a factor.
-    theta_t, edge_ptr, mu, mu_at = factors.theta_t, factors.edge_ptr, point.mu, factors.mu_at
+    theta_t, edge_ptr, mu, mu_at = factors.theta_t, factors.edge_ptr, point.mu, factors.state_at
     w, extra = scratch[0], scratch[1]
     total, soft, entropy = 0.0, 0.0, 0.0
     place = 0
     for a in range(begin, end):
         at, first, last = factors.table_at[a], factors.scope_ptr[a], factors.scope_ptr[a + 1]
-        n, weight = couple(a, factors, point, scratch), weight_of(factors.weight, a)
+        n, weight = couple(a, factors, turn, point, scratch), weight_of(factors.weight, a)
         value, of_soft, uncertainty = joint_value(weight, theta_t, at, w, n)
         soft += of_soft
         entropy += uncertainty

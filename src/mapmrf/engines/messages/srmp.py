@@ -13,6 +13,7 @@ from mapmrf.engines.messages.sweeps import (
     MAX_TRANSPOSED,
     Chunks,
     PassFigures,
+    PassMessages,
     PassStopping,
     SequentialPasses,
     begin_pass,
@@ -28,7 +29,7 @@ from mapmrf.model.problem import Problem
 class TablePasses(SequentialPasses):
     layout = "edges"
     model: SrmpModel
-    messages: SrmpMessages
+    messages: PassMessages
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         entries = sum(batch.n * (10 + batch.n_configs * 3 * (batch.arity - 1)) for batch in problem.batches)
@@ -37,7 +38,7 @@ class TablePasses(SequentialPasses):
         largest = max((batch.n_configs for batch in problem.batches if batch.arity > 2), default=0)
         self.model = lay_out(problem, self.order, with_tables=largest > 0)
         theta, lam = problem.graph.theta_v.copy(), np.zeros(problem.n_edge_states)
-        self.messages = SrmpMessages(theta, lam, self.labels, self.in_order)
+        self.messages = PassMessages(lam, theta, self.labels, self.in_order)
         n_states = int(problem.graph.card.max(initial=1))
         self.kernels = (iterate, srmp_worker)
         self.scratches = [SrmpScratch.allocate(n_states, largest + 1) for _ in range(self.n_workers)]
@@ -151,14 +152,6 @@ class SrmpModel(NamedTuple):
     omega: Floats
 
 
-class SrmpMessages(NamedTuple):
-    theta: Floats  # the unary potentials; states that are found to be impossible are set to -inf here
-    lam: Floats  # the multipliers
-    # labels, best: (n_vars,): the labelling decoded last, and the best one, in the order of the visits
-    labels: Ints
-    best: Ints
-
-
 class SrmpScratch(NamedTuple):
     """Working memory: per state of a variable, and per joint state of the other variables of a factor."""
 
@@ -250,7 +243,7 @@ def collect_pair(link: Record, weight: float, tables: Floats, lam: Floats, out: 
 
 @inlined
 def collect_fixed(
-    forward: bool, row: int, model: SrmpModel, edge_ptr: Ints | None, messages: SrmpMessages, n_own: int,
+    forward: bool, row: int, model: SrmpModel, edge_ptr: Ints | None, messages: PassMessages, n_own: int,
     scratch: SrmpScratch,
 ) -> None:  # fmt: skip
     """Fill `work` with the best entries for every state of this variable, given the labels that are fixed already."""
@@ -290,7 +283,7 @@ def collect_fixed(
 
 @inlined
 def choose(
-    forward: bool, visit: Record, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch
+    forward: bool, visit: Record, model: SrmpModel, messages: PassMessages, scratch: SrmpScratch
 ) -> tuple[int, float]:
     """Fix a variable's label given those of the variables before it; return it, and what is known of its value."""
     begins, ends = (FIRST, LAST) if forward else (LAST, FIRST)
@@ -319,7 +312,7 @@ def choose(
 
 @bare
 def sweep(
-    forward: bool, decode: bool, span: tuple[int, int], model: SrmpModel, messages: SrmpMessages,
+    forward: bool, decode: bool, span: tuple[int, int], model: SrmpModel, messages: PassMessages,
     scratch: SrmpScratch,
 ) -> tuple[float, float]:  # fmt: skip
     """Visit some variables; return what they add to the bound of a backward pass, and to the labelling's value."""
@@ -367,7 +360,7 @@ def sweep(
 
 
 @inlined
-def drop_impossible(visit: Record, links: Records, messages: SrmpMessages, belief: Floats) -> float:
+def drop_impossible(visit: Record, links: Records, messages: PassMessages, belief: Floats) -> float:
     """Take impossible states out of a variable and its factors; return the largest belief, -inf if none is left."""
     theta = messages.theta
     best = -np.inf
@@ -399,7 +392,7 @@ def distribute(visit: Record, links: Records, end: int, omega: float, best: floa
 
 @inlined
 def visit_tables(
-    forward: bool, decode: bool, c: int, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch, chunks: Chunks
+    forward: bool, decode: bool, c: int, model: SrmpModel, messages: PassMessages, scratch: SrmpScratch, chunks: Chunks
 ) -> None:
     span = (chunks.begin[c], chunks.end[c])
     chunks.bound[c], chunks.value[c] = sweep(forward, decode, span, model, messages, scratch)
@@ -408,11 +401,11 @@ def visit_tables(
 @compiled
 def iterate(
     begin: int, end: int, decode_every: int, start: float, constant: float, stopping: PassStopping,
-    figures: PassFigures, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch, chunks: Chunks,
+    figures: PassFigures, model: SrmpModel, messages: PassMessages, scratch: SrmpScratch, chunks: Chunks,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
-    # The loop of `run_iterations`, written out: through it, and with the state and the scratch of pairs, iterations on
-    # triples of binary variables that decode took 1.07 to 1.34 times as long in three comparisons.
+    # The loop of `run_iterations`, written out: through it, and with the scratch of pairs, iterations on triples of
+    # binary variables that decode took 1.07 to 1.34 times as long in three comparisons.
     for n in range(begin, end):
         decode = n % decode_every == 0
         for half in range(2):

@@ -5,24 +5,17 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import product
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, short
-from mapmrf.compilation.jit import bare, cgutils, compiled, extending, inlined, types
-from mapmrf.engines.messages.visit_order import Neighbours, VisitOrder, variable_depths
+from mapmrf.compilation.jit import cgutils, compiled, extending, inlined, types
+from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
 
 if TYPE_CHECKING:
     from mapmrf.run.pool import Workers
-
-# The factors' variables, `scope_ptr` and `scope`, and the place of every variable among the visits
-Turns = tuple[Ints, Ints, Ints]
 
 LARGE = 4_000_000  # work of an iteration from which passes are divided into chunks
 MAX_TRANSPOSED = 1 << 22  # number of table entries above which no transposed copies are made
@@ -42,9 +35,11 @@ class SequentialPasses(ABC):
     start: float = 0.0  # initial value of their sums
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping, work: int, kind: type) -> None:
-        begin, strand_ptr = np.array([0, problem.n_vars]), np.array([0, 1])
+        self.chunks = Chunks.assigned(None, np.array([0, problem.n_vars]), np.array([0, 1]), 1)
         if work >= LARGE:
-            order, begin, strand_ptr = divide_sweep(problem, order)
+            visits = (order.seq, problem.nbr_ptr, problem.edge_factor[problem.nbr], problem.n_factors)
+            self.chunks, place = divide_sweep(visits, problem.threads)
+            order = order if place is None else order.sorted_by(place)
         self.problem, self.order, self.stopping = problem, order, stopping
         self.seq = order.seq
         self.work = work  # approximate number of table entries processed per iteration
@@ -52,10 +47,12 @@ class SequentialPasses(ABC):
         self.labels: Ints = np.zeros(problem.n_vars, dtype=kind)
         self.in_order: Ints = np.zeros(problem.n_vars, dtype=kind)
         self.figures = PassFigures()
-        self.chunks = Chunks.shared((problem.scope_ptr, problem.scope, order.rank), begin, strand_ptr, problem.threads)
         self.n_workers = len(self.chunks.ptr) - 1
-        # the workers that share passes, None for a single one
-        self.workers = SweepWorkers(self.n_workers) if self.n_workers > 1 else None
+        self.workers: Workers | None = None  # those that share passes, None for a single one
+        if self.n_workers > 1:
+            from mapmrf.run.pool import Workers  # not loaded for a single thread
+
+            self.workers = Workers(self.n_workers)
 
     @property
     def best(self) -> Ints:
@@ -71,23 +68,20 @@ class SequentialPasses(ABC):
             parts = (self.model, self.messages, self.scratches[0], self.chunks)
             n, why, self.figures = self.kernels[0](begin, end, decode_every, *sums, *parts)
             return n, why
-        for n in range(begin, end):
-            for forward in (True, False):
-                why = self.sweep_parallel(self.workers, forward, n % decode_every == 0)
-            if why != LIMIT:
-                return n + 1 - begin, why
+        model, messages, chunks = self.model, self.messages, self.chunks
+        for half in range(2 * begin, 2 * end):
+            forward, decode = half % 2 == 0, half // 2 % decode_every == 0
+
+            def work(w: int, forward: bool = forward, decode: bool = decode) -> bool:
+                return self.kernels[1](w, forward, decode, model, messages, self.scratches[w], chunks)
+
+            begin_pass(forward, chunks, self.start)
+            share_sweep(self.workers, work, self.n_workers)
+            figures, stopping = self.figures, self.stopping
+            why, self.figures = end_pass(forward, decode, self.constant, figures, stopping, chunks, messages)
+            if not forward and why != LIMIT:
+                return half // 2 + 1 - begin, why
         return end - begin, LIMIT
-
-    def sweep_parallel(self, workers: SweepWorkers, forward: bool, decode: bool) -> int:
-        def sweep_worker(w: int) -> bool:
-            return self.kernels[1](w, forward, decode, self.model, self.messages, self.scratches[w], self.chunks)
-
-        begin_pass(forward, self.chunks, self.start)
-        workers.run(sweep_worker)
-        why, self.figures = end_pass(
-            forward, decode, self.constant, self.figures, self.stopping, self.chunks, self.messages
-        )
-        return why
 
     @abstractmethod
     def message_values(self) -> Floats:
@@ -135,10 +129,8 @@ class PassFigures(NamedTuple):
 
 
 class PassMessages(NamedTuple):
-    """State of the passes over pairs; that of other tables is `SrmpMessages`."""
-
-    lam: Floats  # the messages, each to the end of a pair that is visited next
-    theta: Floats  # the unary potentials, or the fields of spins
+    lam: Floats  # the messages, of pairs each to the end that is visited next; of other factors the multipliers
+    theta: Floats  # the unary potentials, or the fields of spins; of other factors -inf for impossible states
     # labels, best: (n_vars,): the labelling decoded last, and the best one, in the order of the visits
     labels: Ints
     best: Ints
@@ -179,8 +171,17 @@ def end_pass(
     messages: Any,
 ) -> tuple[int, PassFigures]:  # fmt: skip
     """Add up what the chunks of a pass have given, and keep its labels if they are the best so far."""
-    # Returns why to stop after a backward pass, LIMIT if there is no reason, and the figures.
-    total, value = add_up(forward, chunks)
+    # Returns why to stop after a backward pass, LIMIT if there is no reason, and the figures. The bound is -inf if that
+    # of some chunk is.
+    first = chunk_at(forward, 0, chunks)
+    total, value = chunks.bound[first], chunks.value[first]
+    for place in range(1, len(chunks.bound)):
+        c = chunk_at(forward, place, chunks)
+        total += chunks.bound[c]
+        value += chunks.value[c]
+    for c in range(len(chunks.bound)):
+        if chunks.bound[c] == -np.inf:
+            total = value = -np.inf
     value += constant
     if decode and value > figures.value:
         for s in range(len(messages.best)):
@@ -207,27 +208,37 @@ LONG = 256  # number of visits from which a run is a good strand
 NAP = 50e-6  # seconds for which a waiting worker yields to other processes
 
 
-def divide_sweep(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints, Ints]:
-    """Divide the visits of a large model into strands and chunks, as `cut_visits` does."""
+# Visits in order, and the groups of each, ``group[ptr[i] : ptr[i + 1]]``, with the number of groups. A visit depends on
+# those before it in its groups: variables on others in their factors, and factors on others of their variables.
+Visits = tuple[Ints, Ints, Ints, int]
+
+
+def divide_sweep(visits: Visits, threads: int) -> tuple[Chunks, Ints | None]:
+    """Divide the visits of a large model into strands and chunks, and share them among threads."""
     # If they are in no suitable order, as in most graphs that are not grids, they are first sorted by depth, if there
-    # are few depths; each depth is then a strand. Also returns the order.
-    begin, strand_ptr = cut_visits((problem.scope_ptr, problem.scope, order.rank))
+    # are few depths; each depth is then a strand. Also returns that order of the visits. All that depend on each other
+    # stay in order, so that messages are unchanged.
+    begin, strand_ptr, place = *cut_visits(visits), None
     if len(strand_ptr) == 2:
-        sorted_order, sizes = order.by_depth(problem)
-        if problem.n_vars >= LONG * len(sizes):
-            return sorted_order, *cut_strands(offsets(sizes)[:-1], problem.n_vars)
-    return order, begin, strand_ptr
+        depth = depths_of(visits)
+        sizes, n = np.bincount(depth), len(depth)
+        if n >= LONG * len(sizes):
+            place = np.argsort(depth, kind="stable")
+            visits = (visits[0][place], *visits[1:])
+            begin, strand_ptr = cut_strands(offsets(sizes)[:-1], n)
+    return Chunks.shared(visits, begin, strand_ptr, threads), place
 
 
-def cut_visits(turns: Turns) -> tuple[Ints, Ints]:
+def cut_visits(visits: Visits) -> tuple[Ints, Ints]:
     """Divide visits into strands (rows of an image, planes of a volume, or all in one) and these into chunks."""
     # A run of visits in which each depends on the previous one, such as a row, is inherently sequential; short runs
     # that depend on each other are grouped, like the rows of a plane. Returns where the chunks begin, and the first
     # chunk of every strand, both with one more at the end.
-    n, fewest = len(turns[2]), 8  # fewest strands for which the division is worthwhile
-    rows = _run_starts(turns, np.arange(n, dtype=np.int32))
+    n, fewest = len(visits[0]), 8  # fewest strands for which the division is worthwhile
+    rows = np.flatnonzero(~linked_runs(visits, np.arange(n, dtype=np.int32)))
     if n < LONG * len(rows):
-        planes = rows[_run_starts(turns, np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(rows, append=n)))]
+        row = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(rows, append=n))
+        planes = rows[~linked_runs(visits, row)]
         rows = planes if len(planes) >= fewest else rows
     if len(rows) < fewest or n < 32 * len(rows):
         return np.array([0, n]), np.array([0, 1])
@@ -243,42 +254,20 @@ def cut_strands(rows: Ints, n: int) -> tuple[Ints, Ints]:
     return np.append(np.repeat(rows, n_chunks) + length * inside, n), strand_ptr
 
 
-def _run_starts(turns: Turns, run: Ints) -> Ints:
-    """Return the starts of chains in which each run depends on the previous one; `run` is the run of every visit."""
-    linked = np.zeros(int(run[-1]) + 1 if len(run) else 0, dtype=bool)
-    link_runs(turns, run, linked)
-    return np.flatnonzero(~linked)
+def share_sweep(workers: Workers, work: Callable[[int], bool], n: int) -> None:
+    """Call `n` workers by their numbers again and again until all have done their part; if one fails, all stop."""
+    failed = False
 
-
-class SweepWorkers:
-    """Workers that share the chunks of a pass: the calling thread and some more."""
-
-    def __init__(self, n_workers: int) -> None:
-        self.n_workers = n_workers
-        self._pool = ThreadPoolExecutor(n_workers - 1)
-        self._failed = False
-
-    def run(self, work: Callable[[int], bool]) -> None:
-        """Let all workers, called by their numbers, work until a pass is complete; if one fails, all stop."""
-        self._failed = False
-        futures = [self._pool.submit(self._finish, work, w) for w in range(1, self.n_workers)]
+    def finish(w: int) -> None:
+        nonlocal failed
         try:
-            self._finish(work, 0, futures)
-            for future in futures:
-                future.result()
+            while not failed and not work(w):
+                time.sleep(NAP)
         except BaseException:
-            self._failed = True
+            failed = True
             raise
 
-    def _finish(self, work: Callable[[int], bool], w: int, others: Sequence[Future[None]] = ()) -> None:
-        while not self._failed and not work(w):
-            for other in others:
-                if other.done():
-                    other.result()  # raises the exception that ended it
-            time.sleep(NAP)
-
-    def close(self) -> None:
-        self._pool.shutdown()
+    workers.run(finish, [(w,) for w in range(n)])
 
 
 # -- Passes divided into chunks for several threads, such that every visit follows those that it depends on -----------
@@ -313,18 +302,18 @@ class Chunks(NamedTuple):
     told: Ints
 
     @classmethod
-    def shared(cls, turns: Turns, begin: Ints, strand_ptr: Ints, threads: int) -> Chunks:
+    def shared(cls, visits: Visits, begin: Ints, strand_ptr: Ints, threads: int) -> Chunks:
         """Share chunks among as many workers as threads; one if the order of the visits would keep them waiting."""
         n_workers = min(threads, int(np.diff(strand_ptr).max()))
         if n_workers > 1:
-            chunks = cls.assigned(turns, begin, strand_ptr, n_workers)
+            chunks = cls.assigned(visits, begin, strand_ptr, n_workers)
             # Minimum speed-up of several workers, as far as limited by the order of visits
             if begin[-1] >= 1.3 * longest_wait(chunks):
                 return chunks
-        return cls.assigned(turns, begin, strand_ptr, 1)
+        return cls.assigned(visits, begin, strand_ptr, 1)
 
     @classmethod
-    def assigned(cls, turns: Turns, begin: Ints, strand_ptr: Ints, n_workers: int) -> Chunks:
+    def assigned(cls, visits: Visits | None, begin: Ints, strand_ptr: Ints, n_workers: int) -> Chunks:
         """Assign a part of every strand to each worker."""
         n_chunks, sizes = len(begin) - 1, np.diff(strand_ptr)
         inside = np.arange(n_chunks) - np.repeat(strand_ptr[:-1], sizes)
@@ -334,10 +323,10 @@ class Chunks(NamedTuple):
         needs, tell = np.zeros((2, n_chunks, n_workers), dtype=np.int64), np.zeros((2, n_chunks), dtype=bool)
         (bound, value), (done, told) = np.zeros((2, n_chunks)), np.zeros((2, APART * n_workers), dtype=np.int64)
         chunks = cls(begin[:-1], begin[1:], owner, bound, value, ptr, chunk, needs, tell, done, told)
-        if n_workers > 1:
+        if visits is not None and n_workers > 1:
             place = np.empty(n_chunks, dtype=np.int64)
             place[chunk] = np.arange(n_chunks) - ptr[owner[chunk]]
-            find_needs(turns, np.repeat(np.arange(n_chunks, dtype=np.int32), np.diff(begin)), place, chunks)
+            find_needs(visits, np.repeat(np.arange(n_chunks, dtype=np.int32), np.diff(begin)), place, chunks)
         return chunks
 
     def own_places(self) -> tuple[Ints, Ints]:
@@ -367,21 +356,6 @@ def chunk_at(forward: bool, place: int, chunks: Chunks) -> int:
 
 
 @inlined
-def add_up(forward: bool, chunks: Chunks) -> tuple[float, float]:
-    """Bound and value of a pass, chunk by chunk; the bound is -inf if that of some chunk is."""
-    first = chunk_at(forward, 0, chunks)
-    bound, value = chunks.bound[first], chunks.value[first]
-    for place in range(1, len(chunks.bound)):
-        c = chunk_at(forward, place, chunks)
-        bound += chunks.bound[c]
-        value += chunks.value[c]
-    for c in range(len(chunks.bound)):
-        if chunks.bound[c] == -np.inf:
-            return -np.inf, -np.inf
-    return bound, value
-
-
-@inlined
 def next_chunk(forward: bool, w: int, chunks: Chunks) -> int:
     """Wait for the worker's next chunk until it may be visited; return -1 if none is left, -2 after a long wait."""
     done, n_mine = chunks.done[APART * w], chunks.ptr[w + 1] - chunks.ptr[w]
@@ -404,42 +378,59 @@ def next_chunk(forward: bool, w: int, chunks: Chunks) -> int:
 @inlined
 def report_chunk(forward: bool, c: int, w: int, chunks: Chunks) -> None:
     """Count a chunk as done, and tell the other workers if one of them waits for it."""
+    # A function of its own: written out in the loop of `run_worker`, workers wait for each other for ever.
     chunks.done[APART * w] += 1
     if chunks.tell[0 if forward else 1, c]:
         publish(chunks.told, APART * w, chunks.done[APART * w])
 
 
 @compiled
-def link_runs(turns: Turns, run: Ints, linked: Bools) -> None:
-    """Mark the runs of visits with a variable that shares a factor with one of the run right before it."""
-    scope_ptr, scope, rank = turns
-    for a in range(len(scope_ptr) - 1):
-        for k in range(scope_ptr[a], scope_ptr[a + 1]):
-            one = run[rank[scope[k]]]
-            for m in range(k + 1, scope_ptr[a + 1]):
-                other = run[rank[scope[m]]]
-                if one - other == 1:
-                    linked[one] = True
-                elif other - one == 1:
-                    linked[other] = True
+def linked_runs(visits: Visits, run: Ints) -> Bools:
+    """Mark the runs of visits of which some depends on one in the run right before it."""
+    seq, ptr, group, n_groups = visits
+    linked = np.zeros(run[-1] + 1 if len(run) > 0 else 0, dtype=np.bool_)
+    last = np.full(n_groups, -2, dtype=np.int64)  # the run of the last visit in every group
+    for q in range(len(seq)):
+        for k in range(ptr[seq[q]], ptr[seq[q] + 1]):
+            if run[q] - last[group[k]] == 1:
+                linked[run[q]] = True
+            last[group[k]] = run[q]
+    return linked
 
 
 @compiled
-def find_needs(turns: Turns, chunk_of: Ints, place: Ints, chunks: Chunks) -> None:
-    """Fill in what chunks wait for: variables that share a factor with theirs and come before in the pass."""
+def depths_of(visits: Visits) -> Ints:
+    """Compute the length of the longest chain of dependencies that leads to each visit."""
+    seq, ptr, group, n_groups = visits
+    depth, least = np.zeros(len(seq), dtype=np.int32), np.zeros(n_groups, dtype=np.int32)
+    for q in range(len(seq)):
+        here = 0
+        for k in range(ptr[seq[q]], ptr[seq[q] + 1]):
+            here = max(here, least[group[k]])
+        depth[q] = here
+        for k in range(ptr[seq[q]], ptr[seq[q] + 1]):
+            least[group[k]] = here + 1
+    return depth
+
+
+@compiled
+def find_needs(visits: Visits, chunk_of: Ints, place: Ints, chunks: Chunks) -> None:
+    """Fill in what chunks wait for: the visits right before theirs in some group, which waited for those before."""
     # `chunk_of` is the chunk of every visit, and `place` the place of every chunk among those of its worker.
     onward, back = chunks.needs[0], chunks.needs[1]
-    scope_ptr, scope, rank = turns
-    for a in range(len(scope_ptr) - 1):
-        for k in range(scope_ptr[a], scope_ptr[a + 1]):
-            for m in range(k + 1, scope_ptr[a + 1]):
-                s, t = rank[scope[k]], rank[scope[m]]
-                early, late = chunk_of[min(s, t)], chunk_of[max(s, t)]
-                w, v = chunks.owner[early], chunks.owner[late]
-                if w != v:
-                    onward[late, w] = max(onward[late, w], place[early] + 1)
-                    back[early, v] = max(back[early, v], chunks.ptr[v + 1] - chunks.ptr[v] - place[late])
-                    chunks.tell[0, early] = chunks.tell[1, late] = True
+    seq, ptr, group, n_groups = visits
+    last = np.full(n_groups, -1, dtype=np.int64)  # the chunk of the last visit in every group
+    for q in range(len(seq)):
+        late = chunk_of[q]
+        for k in range(ptr[seq[q]], ptr[seq[q] + 1]):
+            early = last[group[k]]
+            last[group[k]] = late
+            if early < 0 or chunks.owner[early] == chunks.owner[late]:
+                continue
+            w, v = chunks.owner[early], chunks.owner[late]
+            onward[late, w] = max(onward[late, w], place[early] + 1)
+            back[early, v] = max(back[early, v], chunks.ptr[v + 1] - chunks.ptr[v] - place[late])
+            chunks.tell[0, early] = chunks.tell[1, late] = True
 
 
 @compiled
@@ -512,110 +503,3 @@ def _observe(numbers: Any, at: Any) -> Any:
 _overload(publish, inline="always", strict=False)(_publish)
 
 _overload(observe, inline="always", strict=False)(_observe)
-
-# -- A pass over factors on several threads, with the same messages as on one -----------------------------------------
-# A factor of a pass depends on those before it with which it shares a variable. Two numbers never decrease along
-# such a dependency: the factor's position in the pass, and its depth, the length of the longest chain of
-# dependencies that ends in it. So a pass is divided by position into *bands*, and each band by depth into *tiles*:
-# a tile can start when the previous one in its band, and the tile of the same depths in the previous band, have
-# ended. Threads take the bands in turn, each some tiles behind the previous one, and wait for each other only where
-# one gets too close.
-
-CALL = 15_000.0  # overhead of a tile in nanoseconds, a factor takes 4 and 1 per entry, decoding a variable 40
-
-
-@dataclass(frozen=True)
-class TiledPass:
-    """The factors of a pass in tiles, or the variables of a decoding."""
-
-    # for every band the factors of its tiles, each in the order of the pass; tiles may be empty
-    bands: list[list[Ints]]
-
-    def run(self, workers: Workers, call: Callable[[Ints, int], None], backward: bool) -> None:
-        """Call a function with the factors of every tile and the number of the thread, in a valid order."""
-        bands = [band[::-1] for band in reversed(self.bands)] if backward else self.bands
-        ended: list[SimpleQueue[None]] = [SimpleQueue() for _ in bands]
-
-        def work(thread: int) -> None:
-            for b in range(thread, len(bands), workers.n):
-                try:
-                    for tile in bands[b]:
-                        if b > 0:
-                            ended[b - 1].get()
-                        if len(tile):
-                            call(tile, thread)
-                        ended[b].put(None)
-                except BaseException:
-                    for queue in ended[b :: workers.n]:  # release all threads that wait for these bands
-                        for _ in bands[b]:
-                            queue.put(None)
-                    raise
-
-        workers.run(work, [(thread,) for thread in range(workers.n)])
-
-
-def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: float) -> TiledPass | None:
-    """Divide a pass such that the predicted time is lowest; None if that saves too little."""
-    depth, last = np.zeros(len(visit), dtype=np.int32), np.zeros(int(scope.max(initial=0)) + 1, dtype=np.int32)
-    n_depths = int(depths_of(visit, scope_ptr, scope, last, depth))
-    return _tiles(visit, depth, n_depths, threads, CALL / (4.0 + entries))
-
-
-def tiles_of_variables(
-    decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, threads: int
-) -> TiledPass | None:
-    """Divide the decoding of variables, each given those before it in its factors, like a pass."""
-    depth, last = np.zeros(len(decide), dtype=np.int32), np.zeros(len(neighbours.ptr) - 1, dtype=np.int32)
-    n_depths = int(variable_depths(decide, neighbours, scope_ptr, scope, last, depth))
-    return _tiles(decide, depth, n_depths, threads, CALL / 40.0)
-
-
-def _tiles(visit: Ints, depth: Ints, n_depths: int, threads: int, call: float) -> TiledPass | None:
-    """Divide visits by position and depth; `call` is the overhead of a tile, in units of a visit."""
-    # Maximum share of the single-threaded time for which several threads are used
-    best, least, n = None, 0.85 * len(visit), len(depth)
-    # Bands per thread, and tiles per band
-    for bands, tiles in product([per_thread * threads for per_thread in (4, 8, 16)], (8, 16, 32)):
-        band = np.arange(n) * bands // max(1, n)
-        tile = band * tiles + depth.astype(np.int64) * tiles // max(1, n_depths)
-        sizes = np.bincount(tile, minlength=bands * tiles).reshape(-1, tiles)
-        time = _time(sizes, threads, call)
-        if time < least:
-            best, least = (tile, sizes), time
-    if best is None:
-        return None
-    tile, sizes = best
-    factors, ptr = short(visit[np.argsort(tile, kind="stable")]), offsets(sizes.ravel()).tolist()
-    cut = [factors[ptr[t] : ptr[t + 1]] for t in range(sizes.size)]
-    width = sizes.shape[1]
-    return TiledPass([cut[begin : begin + width] for begin in range(0, len(cut), width)])
-
-
-def _time(sizes: Ints, threads: int, call: float) -> float:
-    """Predict when the last thread ends, in units of a factor."""
-    before, free = [0.0] * sizes.shape[1], [0.0] * threads
-    for b, band in enumerate(sizes.tolist()):
-        now = free[b % threads]
-        for d, size in enumerate(band):
-            now = max(now, before[d])
-            now += size + call if size else 0.0
-            before[d] = now
-        free[b % threads] = now
-    return max(free)
-
-
-@bare
-def depths_of(visit: Ints, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
-    """Compute the dependency depth of each factor of a pass; return the number of depths."""
-    # `last` has the least depth of the next factor with each variable, zero at first.
-    n_depths = 0
-    for q in range(len(visit)):
-        a = visit[q]
-        here = 0
-        for e in range(scope_ptr[a], scope_ptr[a + 1]):
-            here = max(here, last[scope[e]])
-        depth[q] = here
-        for e in range(scope_ptr[a], scope_ptr[a + 1]):
-            last[scope[e]] = here + 1
-        n_depths = max(n_depths, here + 1)
-    return n_depths

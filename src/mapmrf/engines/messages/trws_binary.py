@@ -55,13 +55,21 @@ class SpinPasses(SequentialPasses):
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         super().__init__(problem, order, stopping, 6 * problem.n_factors + problem.n_vars, np.int8)
-        at = self.seq[:0]
+        order, graph, n, m = self.order, problem.graph, problem.n_vars, problem.n_factors
+        at, place = self.seq[:0], order.rank  # positions of the visits in the model; empty if they are 0, 1, 2, ...
         if self.workers is not None:
             begin, at = self.chunks.own_places()
             self.chunks = self.chunks._replace(begin=begin, end=begin + self.chunks.end - self.chunks.begin)
-            self.seq = _placed(self.seq, at)
-        self.model, fields, self.start = spin_model(problem, self.order, at)
-        self.constant = 0.0
+            self.seq, place = _placed(self.seq, at), at[order.rank]
+        links = PairLinks.allocate(n, m, max(n, 2 * m + 1))
+        sort_links(problem.scope, order.rank, place, at, links)
+        low, high = graph.theta_v.reshape(-1, 2)[order.seq].T / 2
+        fields, omega, keep = (_placed(values, at) for values in (high - low, order.omega, order.keep))
+        self.model, unary = SpinModel(omega, keep, np.empty(m), links), float((low + high).sum())
+        tables = lay_out_spins(
+            problem.scope, place, graph.theta_t, problem.table_at, problem.weight, self.model, fields
+        )
+        self.start, self.constant = graph.constant + unary + tables, 0.0
         self.messages = PassMessages(np.zeros(problem.n_factors), fields, self.labels, self.in_order)
         self.kernels, self.scratches = (iterate_spins, spin_worker), [None] * self.n_workers
 
@@ -84,20 +92,6 @@ class SpinPasses(SequentialPasses):
         spin_beliefs(self.model, self.messages, self.chunks, in_order)
         beliefs[self.seq, 0], beliefs[self.seq, 1] = -in_order, in_order
         return belief_bounds(self.problem, beliefs.ravel(), self.figures.bound)
-
-
-def spin_model(problem: Problem, order: VisitOrder, at: Ints) -> tuple[SpinModel, Floats, float]:
-    """Convert the tables to couplings, fields and a constant, and sort the edges in both directions."""
-    # `at` are the positions of the visits in the model, in order; empty if they are 0, 1, 2, ...
-    n, m, graph = problem.n_vars, problem.n_factors, problem.graph
-    place = at[order.rank] if len(at) else order.rank
-    links = PairLinks.allocate(n, m, max(n, 2 * m + 1))
-    sort_links(problem.scope, order.rank, place, at, links)
-    low, high = graph.theta_v.reshape(-1, 2)[order.seq].T / 2
-    h, omega, keep = (_placed(values, at) for values in (high - low, order.omega, order.keep))
-    model, unary = SpinModel(omega, keep, np.empty(m), links), float((low + high).sum())
-    tables = lay_out_spins(problem.scope, place, graph.theta_t, problem.table_at, problem.weight, model, h)
-    return model, h, graph.constant + unary + tables
 
 
 def _placed(values: Values, at: Ints) -> Values:

@@ -33,7 +33,11 @@ class LabelPasses(SequentialPasses):
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         n_states = int(problem.graph.card.max(initial=1))
         kind: type[np.integer[Any]] = np.int16 if n_states < 2**15 else np.int32
-        super().__init__(problem, order, stopping, label_work(problem), kind)
+        forms, work = problem.forms, 2 * problem.n_states  # the cost of an iteration, in table entries of `TablePasses`
+        for batch in problem.batches:
+            n_plain = int(np.count_nonzero(forms.of[batch.factors] == NO_FORM)) if len(forms.of) else batch.n
+            work += n_plain * batch.n_configs // 2 + batch.n * (8 + 3 * sum(batch.shape))
+        super().__init__(problem, order, stopping, work, kind)
         self.constant = problem.graph.constant
         self.model = label_model(problem, self.order)
         size = int(self.model.block[-1]) if len(self.model.block) else self.model.width * problem.n_factors
@@ -69,15 +73,6 @@ class LabelPasses(SequentialPasses):
         return belief_bounds(self.problem, beliefs, self.figures.bound)
 
 
-def label_work(problem: Problem) -> int:
-    """Return the cost of an iteration, in table entries of `TablePasses`."""
-    forms, work = problem.forms, 2 * problem.n_states
-    for batch in problem.batches:
-        n_plain = int(np.count_nonzero(forms.of[batch.factors] == NO_FORM)) if len(forms.of) else batch.n
-        work += n_plain * batch.n_configs // 2 + batch.n * (8 + 3 * sum(batch.shape))
-    return work
-
-
 def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
     """Sort the pairs in visiting order; potentials are copied only to transpose tables, if that helps."""
     graph, forms, n, m = problem.graph, problem.forms, problem.n_vars, problem.n_factors
@@ -102,7 +97,11 @@ def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
         links=links,
         width=widths[0] if len(widths) == 1 else 0,
         block=block,
-        tables=PairTables(graph.theta_t, frozen(short(problem.table_at)), problem.weight, frozen(turned), forms),
+        theta_t=graph.theta_t,
+        table_at=frozen(short(problem.table_at)),
+        weight=problem.weight,
+        forms=forms,
+        turned=frozen(turned),
     )
 
 
@@ -120,7 +119,12 @@ class LabelModel(NamedTuple):
     # width, block: room for every message, with the states of either end; if they differ, 0, and where they start
     width: int
     block: Ints
-    tables: PairTables
+    # theta_t, table_at, weight, forms: as in the problem
+    theta_t: Floats
+    table_at: Ints
+    weight: Floats
+    forms: PairForms
+    turned: Floats  # the tables transposed, each in its place; empty if there are none
 
 
 @inlined
@@ -139,22 +143,22 @@ def choose_label(forward: bool, s: Place, model: LabelModel, labels: Ints, score
     """Fix a label given those of the variables before."""
     # `score` has the unary potentials and the messages of the variables to come. Rewards for a label come last: all
     # else is known before the label of the variable visited last.
-    links, tables, n = model.links, model.tables, np.uintp(model.card[s])
+    links, n = model.links, np.uintp(model.card[s])
     begins = links.back_ptr if forward else links.ptr
     others = links.down if forward else links.up
     flip = np.uintp(0) if forward else ONE
     first, last = np.uintp(begins[s]), np.uintp(begins[s + ONE])
     for i in range(first, last):
         code = np.uintp(links.factor[links.id[i] if forward else i]) ^ flip
-        if reward(code, tables) <= 0.0:
+        if reward(code, model) <= 0.0:
             u = np.uintp(others[i])
-            add_row(code, np.uintp(labels[u]), tables, n, np.uintp(model.card[u]), score)
+            add_row(code, np.uintp(labels[u]), model, n, np.uintp(model.card[u]), score)
     top, own = largest(score, np.uintp(0), n), np.uintp(0)
     for k in range(n):
         back = n - k - ONE
         own = back if score[back] == top else own
     for i in range(first, last):
-        more = reward(np.uintp(links.factor[links.id[i] if forward else i]) ^ flip, tables)
+        more = reward(np.uintp(links.factor[links.id[i] if forward else i]) ^ flip, model)
         if more > 0.0:
             label = np.uintp(labels[np.uintp(others[i])])
             now = score[label] + more
@@ -167,7 +171,7 @@ def choose_label(forward: bool, s: Place, model: LabelModel, labels: Ints, score
 @bare
 def add_values(forward: bool, begin: int, end: int, value: float, model: LabelModel, messages: PassMessages) -> float:
     """Add what the labels of some variables are worth, by themselves and together with those fixed before."""
-    links, tables, labels = model.links, model.tables, messages.labels
+    links, labels = model.links, messages.labels
     begins = links.back_ptr if forward else links.ptr
     others = links.down if forward else links.up
     flip = np.uintp(0) if forward else ONE
@@ -177,7 +181,7 @@ def add_values(forward: bool, begin: int, end: int, value: float, model: LabelMo
         value += messages.theta[np.uintp(model.theta_at[s]) + own]
         for i in range(np.uintp(begins[s]), np.uintp(begins[s + ONE])):
             code, u = np.uintp(links.factor[links.id[i] if forward else i]) ^ flip, np.uintp(others[i])
-            value += entry(code, np.uintp(labels[u]), own, tables, n_own, np.uintp(model.card[u]))
+            value += entry(code, np.uintp(labels[u]), own, model, n_own, np.uintp(model.card[u]))
     return value
 
 
@@ -218,7 +222,7 @@ def visit_labels(
             code, to, block = np.uintp(links.factor[e]) ^ flip, np.uintp(len(belief)), block_of(model, e)
             for k in range(n):
                 room.h[to + k] = omega * (belief[k] - best) - d[block + k]
-            bound += pass_message(code, model.tables, d, block, n, n_other, room)
+            bound += pass_message(code, model, d, block, n, n_other, room)
     return bound
 
 
@@ -261,15 +265,6 @@ def label_beliefs(model: LabelModel, messages: PassMessages, room: PairScratch, 
 # An unsigned place in an array. Signed ones are checked for being negative, which takes a good part of the time.
 Place = Any
 ONE, TWO = np.uintp(1), np.uintp(2)
-
-
-class PairTables(NamedTuple):
-    # theta_t, table_at, weight: as in the problem
-    theta_t: Floats
-    table_at: Ints
-    weight: Floats
-    turned: Floats  # the tables transposed, each in its place; empty if there are none
-    forms: PairForms  # as in the problem
 
 
 class PairScratch(NamedTuple):
@@ -335,22 +330,20 @@ def turn_tables(table_of: Ints, table_ptr: Ints, n_second: Ints, theta_t: Floats
 
 @inlined
 def pass_message(
-    code: Place, tables: PairTables, d: Floats, at: Place, n_own: Place, n_other: Place, room: PairScratch
+    code: Place, model: LabelModel, d: Floats, at: Place, n_own: Place, n_other: Place, room: PairScratch
 ) -> float:
     """Turn what one end of a pair gives, in the middle of ``room.h``, into the message to the other, at ``d[at]``."""
     # `code` is twice the factor, plus 1 if its second variable gives. The largest entry of a message is 0; what was
     # taken off for that is returned.
     a, begin = code >> ONE, np.uintp(len(room.belief))
-    weight, f = weight_of(tables.weight, a), form_of(tables.forms, a)
+    weight, f = weight_of(model.weight, a), form_of(model.forms, a)
     if weight == 0.0:
         for k in range(n_other):
             d[at + k] = 0.0
         return largest(room.h, begin, n_own)
     if f == NO_FORM:
-        return pass_table(
-            code & ONE == ONE, tables.table_at[a], weight, tables, d, at, (n_own, n_other), room.h[begin:]
-        )
-    forms, part = tables.forms, tables.forms.part_at[f]
+        return pass_table(code & ONE == ONE, model.table_at[a], weight, model, d, at, (n_own, n_other), room.h[begin:])
+    forms, part = model.forms, model.forms.part_at[f]
     form, base = pair_form(forms, f, weight), weight * forms.base[f]
     if part < 0:
         return float(base + pass_form(form, d, at, n_own, room))
@@ -368,15 +361,15 @@ def pass_message(
 
 @inlined
 def pass_table(
-    turn: bool, table: int, weight: float, tables: PairTables, d: Floats, at: Place, sizes: tuple[Place, Place],
+    turn: bool, table: int, weight: float, model: LabelModel, d: Floats, at: Place, sizes: tuple[Place, Place],
     h: Floats,
 ) -> float:  # fmt: skip
     """The message through a table; `turn` if the second variable of the factor gives; `sizes` of this and the other."""
-    theta, row = tables.theta_t, np.uintp(table)
+    theta, row = model.theta_t, np.uintp(table)
     n_own, n_other = sizes
     for j in range(n_other):
         d[at + j] = -np.inf
-    if turn and len(tables.turned) == 0:
+    if turn and len(model.turned) == 0:
         for k in range(n_own):
             given = h[k]
             for j in range(n_other):
@@ -384,7 +377,7 @@ def pass_table(
                 d[at + j] = value if value > d[at + j] else d[at + j]
         return level(d, at, n_other)
     if turn:
-        theta = tables.turned
+        theta = model.turned
     for k in range(n_own - n_own % TWO, n_own):
         pass_rows(theta, row + k * n_other, row + k * n_other, weight, (h[k], h[k]), d, at, n_other)
     for half in range(n_own // TWO):
@@ -483,37 +476,37 @@ def reach_quadratic(form: PairForm, n: Place, room: PairScratch) -> Place:
 
 
 @inlined
-def reward(code: Place, tables: PairTables) -> float:
+def reward(code: Place, model: LabelModel) -> float:
     """Return the reward for equal labels of a pair that is Potts without row and column parts; else 0."""
-    a, forms = code >> ONE, tables.forms
+    a, forms = code >> ONE, model.forms
     f = form_of(forms, a)
     if f == NO_FORM or forms.kind[f] != POTTS or forms.part_at[f] >= 0:
         return 0.0
-    return float(weight_of(tables.weight, a) * forms.slope[f])
+    return float(weight_of(model.weight, a) * forms.slope[f])
 
 
 @inlined
-def add_row(code: Place, label: Place, tables: PairTables, n_own: Place, n_other: Place, score: Floats) -> None:
+def add_row(code: Place, label: Place, model: LabelModel, n_own: Place, n_other: Place, score: Floats) -> None:
     """Add what a pair gives for every state of one end, with the other end's label fixed, up to a constant."""
     # `code` is twice the factor, plus 1 if the end with the label is the second variable of the factor.
     a = code >> ONE
-    weight, f, theta, row = weight_of(tables.weight, a), form_of(tables.forms, a), tables.theta_t, tables.table_at[a]
-    even = f != NO_FORM and tables.forms.part_at[f] < 0  # then the table is symmetric
+    weight, f, theta, row = weight_of(model.weight, a), form_of(model.forms, a), model.theta_t, model.table_at[a]
+    even = f != NO_FORM and model.forms.part_at[f] < 0  # then the table is symmetric
     if code & ONE == ONE and not even:
-        if len(tables.turned) == 0:
+        if len(model.turned) == 0:
             at = np.uintp(row) + label
             for k in range(n_own):
                 score[k] += weight * theta[at + k * n_other]
             return
-        theta = tables.turned
+        theta = model.turned
     at = np.uintp(row) + label * n_own
     for k in range(n_own):
         score[k] += weight * theta[at + k]
 
 
 @inlined
-def entry(code: Place, label: Place, own: Place, tables: PairTables, n_own: Place, n_other: Place) -> float:
+def entry(code: Place, label: Place, own: Place, model: LabelModel, n_own: Place, n_other: Place) -> float:
     """The potential of a pair, as in `add_row`, with both ends fixed."""
     a = code >> ONE
     place = own * n_other + label if code & ONE == ONE else label * n_own + own
-    return float(weight_of(tables.weight, a) * tables.theta_t[np.uintp(tables.table_at[a]) + place])
+    return float(weight_of(model.weight, a) * model.theta_t[np.uintp(model.table_at[a]) + place])

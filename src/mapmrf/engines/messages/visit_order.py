@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, short
-from mapmrf.compilation.jit import bare, compiled
+from mapmrf.compilation.jit import compiled
 from mapmrf.model.problem import Problem
 
 VariableOrder = Literal["given", "trees_last", "breadth_first"]
@@ -61,16 +61,11 @@ class VisitOrder:
             n_shares[peeled] = 1
         return cls(seq, rank, n_shares[seq], n_back[seq]) if moved else cls(seq, rank, n_shares, n_back)
 
-    def by_depth(self, problem: Problem) -> tuple[VisitOrder, Ints]:
-        """Return the same visits, sorted by the longest chain of ordered neighbours that leads to them."""
-        # Neighbours keep their order, so that all messages are unchanged; visits of equal depth are not neighbours.
-        # Also returns the number of visits of every depth.
-        depth, last = np.zeros(problem.n_vars, dtype=np.int32), np.zeros(problem.n_vars, dtype=np.int32)
-        variable_depths(self.seq, Neighbours.of(problem), problem.scope_ptr, problem.scope, last, depth)
-        place = np.argsort(depth, kind="stable")
+    def sorted_by(self, place: Ints) -> VisitOrder:
+        """Return the order in which the visits at these places come one after another."""
         seq, rank = self.seq[place], np.empty_like(self.seq)
-        rank[seq] = np.arange(problem.n_vars, dtype=seq.dtype)
-        return VisitOrder(seq, rank, self.n_shares[place], self.n_back[place]), np.bincount(depth)
+        rank[seq] = np.arange(len(seq), dtype=seq.dtype)
+        return VisitOrder(seq, rank, self.n_shares[place], self.n_back[place])
 
 
 def _order(problem: Problem, order: VariableOrder, degree: Ints) -> tuple[Ints, Bools, Bools]:
@@ -204,24 +199,6 @@ def breadth_first(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, seq: Int
                             seq[n] = scope[k]
                             n += 1
             root = seq[n - 1]
-
-
-@bare
-def variable_depths(decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
-    """Compute the depths of variables, each of which depends on those before it in its factors; return their number."""
-    # `last` is zero at first, and one more than the depth of a variable afterwards.
-    n_depths = 0
-    for q in range(len(decide)):
-        i = decide[q]
-        here = 0
-        for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
-            a = neighbours.factor_of[neighbours.edge[at]]
-            for e in range(scope_ptr[a], scope_ptr[a + 1]):
-                here = max(here, last[scope[e]])
-        depth[q] = here
-        last[i] = here + 1
-        n_depths = max(n_depths, here + 1)
-    return n_depths
 
 
 class Neighbours(NamedTuple):

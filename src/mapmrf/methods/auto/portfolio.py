@@ -142,10 +142,10 @@ class Portfolio:
         roof_fits = self.options.flow and problem.only_binary and why_no_roof(problem) is None
         roof_fits = roof_fits and not shared.is_refuted("qpbo")
         if roof_fits and shared.has_room_for(("qpbo",), problem):
-            roof = persistent_states(problem)
-            shared.incumbent.tighten(roof.bound, "qpbo")
-            decided = np.flatnonzero(roof.states != UNDECIDED)
-            excluded[2 * decided + 1 - roof.states[decided]] = True
+            states, bound = persistent_states(problem)
+            shared.incumbent.tighten(bound, "qpbo")
+            decided = np.flatnonzero(states != UNDECIDED)
+            excluded[2 * decided + 1 - states[decided]] = True
             shared.details["variables_by_roof_duality"] = float(len(decided))
             shared.release("qpbo")
         shared.state_bounds = None

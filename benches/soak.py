@@ -41,7 +41,7 @@ import mapmrf
 import random_models
 from mapmrf.errors import MapMRFError, UnsupportedModel
 from mapmrf.model.memory import resident_bytes
-from mapmrf.run import calls as supervision
+from mapmrf.run import clock
 
 ITERATIONS, SECONDS = 10, 0.3
 """Limits of a single solve."""
@@ -238,8 +238,8 @@ class Soak:
         """A run on a large model that ends within a call of its method; that goes on, on a thread of its own."""
         graph = mapmrf.datasets.grid(80, 80, seed=number)
         self.solve(self.methods[number % len(self.methods)], graph, threads=2, time_limit=0.02)
-        self.done["calls given up"] += supervision.n_abandoned()
-        supervision.wait_for_all()
+        self.done["calls given up"] += clock.n_abandoned()
+        clock.wait_for_all()
 
     def batch(self, backend: str) -> None:
         """A batch of models and a file that is not there."""

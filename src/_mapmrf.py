@@ -9,15 +9,15 @@ def main() -> None:
     for number, default in ((2, _signal.default_int_handler), (15, 0)):
         if _signal.getsignal(number) == default:
             _signal.signal(number, _leave)
-    from mapmrf.run.interrupts import program
+    from mapmrf.run.interrupts import process
 
-    program.guard(_leave)
+    process.guard(_leave)
     from mapmrf.cli import main
 
     try:
         main(prog_name="mapmrf")
     finally:
-        program.leave_after_work()
+        process.leave_after_work()
 
 
 def _leave(number: int, frame: object) -> None:

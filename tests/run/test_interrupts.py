@@ -261,10 +261,10 @@ def test_a_signal_ends_the_writing_of_a_model(tmp_path: Path, monkeypatch: pytes
 
 WAITING = """
 import signal, time
-from mapmrf.run.interrupts import program
-program.guard()
-program.begin_work()
-with program.ending_within(0.0):
+from mapmrf.run.interrupts import process
+process.guard()
+process.begin_work()
+with process.ending_within(0.0):
     signal.raise_signal(signal.SIGTERM)
     while True:
         time.sleep(1000)
@@ -278,16 +278,16 @@ def test_a_program_ends_although_it_waits() -> None:
 
 LEAVING = """
 import ctypes, os, sys, threading, time
-from mapmrf.run.interrupts import program
-program.guard()
-program.begin_work()
+from mapmrf.run.interrupts import process
+process.guard()
+process.begin_work()
 handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda nothing: os.write(1, b"signed off") and None)
 ctypes.CDLL(None).__cxa_atexit(handler, None, None)
 threading.Thread(target=time.sleep, args=(1000,)).start()
 if len(sys.argv) > 1:
-    program.run_exit_handlers()
-program.end_work(3)
-program.leave_after_work()
+    process.run_exit_handlers()
+process.end_work(3)
+process.leave_after_work()
 """
 
 

@@ -26,7 +26,7 @@ from mapmrf._version import __version__
 from mapmrf.errors import MapMRFError, OptionError, OutOfMemory
 from mapmrf.model.memory import PROGRAM, address_space, byte_count, is_lack_of_memory, shown_bytes
 from mapmrf.run.atomic_files import drop_old, keeping_old, keeps_old
-from mapmrf.run.interrupts import Interrupts, check, program, reacting
+from mapmrf.run.interrupts import Interrupts, check, process, reacting
 
 if TYPE_CHECKING:
     from mapmrf.model.graph import FactorGraph
@@ -78,7 +78,7 @@ class CommandGroup(click.Group):
                 setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
         with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts, keeping_old():
             try:
-                program.begin_work()
+                process.begin_work()
                 check()
                 # Raise OutOfMemory where NumPy could not even be loaded: OpenBLAS would end the process.
                 space = address_space()
@@ -98,7 +98,7 @@ class CommandGroup(click.Group):
                 code = 128 + interrupts.number
             with contextlib.suppress(OSError):  # a closed pipe
                 sys.stdout.flush()
-            program.end_work(code)
+            process.end_work(code)
             sys.exit(code)
 
 

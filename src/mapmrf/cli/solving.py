@@ -367,7 +367,7 @@ def _solve_batch(request: SolveRequest, values: dict[str, Any]) -> int:
     single = (*REFUSED["several models"], "every", "resume")
     arguments = {name: value for name, value in arguments_of(solve, values).items() if name not in single}
     arguments |= {name: values[name] for name in ("jobs", "backend", "progress")} | {"max_bytes": program.max_bytes()}
-    with interrupts.program.ending_within(12.0):  # seconds after a signal: somebody may have to read its output
+    with interrupts.process.ending_within(12.0):  # seconds after a signal: somebody may have to read its output
         try:
             return (_solve_files if request.evidence_table is None else _solve_table)(request, arguments)
         finally:

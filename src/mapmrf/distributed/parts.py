@@ -437,7 +437,7 @@ class MPIRanks:
     def leave(self) -> None:
         """Finalise MPI: a rank that ends without counts as crashed, and its launcher kills the others."""
         self._mpi.Finalize()
-        interrupts.program.run_exit_handlers()
+        interrupts.process.run_exit_handlers()
 
 
 def find_ranks(comm: Any = None) -> Ranks:

@@ -136,6 +136,7 @@ class LinearModel:
         return np.asarray(potential_counts(self.graph, self.graph.check_labels(labels)) @ self.matrix)
 
     def check_weights(self, weights: ArrayLike) -> Floats:
+        """Return the weights, (n_weights,), as floats; raise GraphError unless there are as many finite ones."""
         found = as_array(weights, "weights")
         if found.shape != (self.n_weights,):
             raise GraphError(f"weights has shape {found.shape}, expected ({self.n_weights},)")

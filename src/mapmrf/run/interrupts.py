@@ -48,7 +48,7 @@ class _SignalFlag:
         return time.monotonic() - self._first
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self is program.flag and program.exit_code is not None:
+        if self is process.flag and process.exit_code is not None:
             os._exit(128 + number)  # everything is written, but some thread keeps the interpreter alive
         if self.reactions["leave"]:
             _leave_at_once(number)
@@ -57,7 +57,7 @@ class _SignalFlag:
         self.count += 1
         for listener in tuple(self.listeners):
             listener()
-        calm = self.noticed or self.reactions["wait"] > 0 or self is program.flag
+        calm = self.noticed or self.reactions["wait"] > 0 or self is process.flag
         impatient = self.count > 1 and (not calm or self.seconds > PATIENCE)
         if self.reactions["raise"] or impatient:
             self.raised, self.reactions["raise"] = True, 0
@@ -163,7 +163,7 @@ def reacting(how: Reaction) -> Iterator[None]:
     # raise: raise KeyboardInterrupt immediately, for files and downloads, where only Python code runs.
     # leave: end the program immediately, since nothing can be lost yet; the same as raise where there is no program.
     flag = _flag if _in_main_thread() else None
-    if how == "leave" and (flag is None or flag is not program.flag):
+    if how == "leave" and (flag is None or flag is not process.flag):
         how = "raise"
     if how == "raise":
         check()
@@ -179,7 +179,7 @@ def reacting(how: Reaction) -> Iterator[None]:
         flag.reactions[how] = max(0, flag.reactions[how] - 1)
 
 
-class Program:
+class GuardedProcess:
     """The process of a program, in which signals are handled from its start to its end."""
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ class Program:
         os._exit(code)
 
 
-program = Program()
+process = GuardedProcess()
 
 
 def _leave_at_once(number: int) -> NoReturn:

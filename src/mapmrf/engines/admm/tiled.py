@@ -40,7 +40,7 @@ class Runs(NamedTuple):
     second: Ints
 
 
-class Lattice(NamedTuple):
+class Tiles(NamedTuple):
     """A model of binary pairs in tiles of `size` variables.
 
     n_vars, n_constrained
@@ -148,7 +148,7 @@ N_TERMS = 5  # number of terms summed per factor or variable; they lie at fixed 
 
 
 @compiled
-def measure_tiles(first: int, last: int, lattice: Lattice, iterates: Iterates, labels: Ints, found: Sums) -> None:
+def measure_tiles(first: int, last: int, lattice: Tiles, iterates: Iterates, labels: Ints, found: Sums) -> None:
     """Compute sums over the factors and variables of tiles first:last, a record of `found` per tile."""
     sum_q, terms = np.empty(min(lattice.size, lattice.n_vars)), np.empty(N_TERMS * BLOCK)
     for tile in range(first, last):
@@ -213,7 +213,7 @@ def _pair_terms(
 
 @bare
 def _variable_terms(
-    base: int, n: int, lattice: Lattice, iterates: Iterates, labels: Ints, total: Floats, terms: Floats
+    base: int, n: int, lattice: Tiles, iterates: Iterates, labels: Ints, total: Floats, terms: Floats
 ) -> None:
     """Compute the terms of n variables from `base` on: bound, value, relaxed, 0, twice the distance from 0 and 1."""
     last_rho_c = iterates.penalty[0].last_rho_c
@@ -232,7 +232,7 @@ def _variable_terms(
 
 
 @compiled
-def iterate_lattice(n: int, lattice: Lattice, sphere: SphereState, iterates: Iterates) -> None:
+def iterate_lattice(n: int, lattice: Tiles, sphere: SphereState, iterates: Iterates) -> None:
     """Run n iterations: the loop of `Engine.run` in one call."""
     n_tiles = len(lattice.piece_ptr) - 1
     for _ in range(n):
@@ -243,7 +243,7 @@ def iterate_lattice(n: int, lattice: Lattice, sphere: SphereState, iterates: Ite
 
 
 @compiled
-def update_tiles(first: int, last: int, beyond: int, lattice: Lattice, sphere: SphereState, iterates: Iterates) -> None:
+def update_tiles(first: int, last: int, beyond: int, lattice: Tiles, sphere: SphereState, iterates: Iterates) -> None:
     """Update mu_a, mu_i and lam_i of tiles first:last, except for mu_a of factors with a variable from `beyond` on.
 
     Those are handled by `update_pieces`, before any tile is updated.
@@ -258,7 +258,7 @@ def update_tiles(first: int, last: int, beyond: int, lattice: Lattice, sphere: S
 
 
 @compiled
-def update_pieces(first: int, last: int, beyond: int, lattice: Lattice, iterates: Iterates) -> None:
+def update_pieces(first: int, last: int, beyond: int, lattice: Tiles, iterates: Iterates) -> None:
     """Update mu_a of the factors of tiles first:last that have a variable from `beyond` on."""
     for number in range(lattice.piece_ptr[first], lattice.piece_ptr[last]):
         if _highest(lattice, number) >= beyond:
@@ -266,14 +266,14 @@ def update_pieces(first: int, last: int, beyond: int, lattice: Lattice, iterates
 
 
 @bare
-def _highest(lattice: Lattice, number: int) -> int:
+def _highest(lattice: Tiles, number: int) -> int:
     """Return the highest variable of a piece."""
     highest: int = max(lattice.piece[number, 1], lattice.piece[number, 2]) + lattice.piece[number, 3] - 1
     return highest
 
 
 @bare
-def _update_piece(number: int, lattice: Lattice, iterates: Iterates) -> None:
+def _update_piece(number: int, lattice: Tiles, iterates: Iterates) -> None:
     """Take the factor step of a piece."""
     at, v1, v2, n = lattice.piece[number]
     mu, q, pairs = iterates.mu, iterates.q, lattice.pairs
@@ -294,7 +294,7 @@ def _update_piece(number: int, lattice: Lattice, iterates: Iterates) -> None:
 
 
 @bare
-def sum_parts(tile: int, lattice: Lattice, q: Floats, total: Floats) -> None:
+def sum_parts(tile: int, lattice: Tiles, q: Floats, total: Floats) -> None:
     """Sum q at the variables of a tile."""
     begin = tile * lattice.size
     for i in range(len(total)):
@@ -308,7 +308,7 @@ def sum_parts(tile: int, lattice: Lattice, q: Floats, total: Floats) -> None:
 
 @bare
 def _update_tile(
-    tile: int, lattice: Lattice, sphere: SphereState, iterates: Iterates, total: Floats, room: Floats
+    tile: int, lattice: Tiles, sphere: SphereState, iterates: Iterates, total: Floats, room: Floats
 ) -> None:
     """Take the variable step of a tile, which consists of whole chunks of the sphere."""
     size, chunk_size = lattice.size, sphere.chunk_size
@@ -384,14 +384,14 @@ def break_runs(runs: Runs, scope: Ints, cuts: tuple[int, ...]) -> Runs:
     return Runs(begin, first, second)
 
 
-def cut_tiles(layout: Layout, runs: Runs, size: int, n_constrained: int) -> Lattice:
+def cut_tiles(layout: Layout, runs: Runs, size: int, n_constrained: int) -> Tiles:
     """Divide runs into pieces and parts by tiles of `size` variables; copies of other parts' variables have none."""
     n_vars = layout.share.n_vars
     count = np.zeros((2, -(-n_vars // size)), dtype=np.int64)
     _count(runs, n_vars, size, count)
     piece_ptr, part_ptr = (offsets(row).astype(np.int64) for row in count)
     piece, part = (np.zeros((int(ptr[-1]), k), dtype=np.int64) for ptr, k in ((piece_ptr, 4), (part_ptr, 3)))
-    lattice = Lattice(size, n_vars, n_constrained, piece_ptr, piece, part_ptr, part, layout.pairs, layout.variables)
+    lattice = Tiles(size, n_vars, n_constrained, piece_ptr, piece, part_ptr, part, layout.pairs, layout.variables)
     _cut(runs, lattice)
     return lattice
 
@@ -413,7 +413,7 @@ def _count(runs: Runs, n_vars: int, size: int, count: Ints) -> None:
 
 
 @compiled
-def _cut(runs: Runs, lattice: Lattice) -> None:
+def _cut(runs: Runs, lattice: Tiles) -> None:
     """Write pieces and parts, those of a tile in the order of the runs."""
     size, n_factors = lattice.size, runs.begin[-1]
     piece_at, part_at = lattice.piece_ptr.copy(), lattice.part_ptr.copy()

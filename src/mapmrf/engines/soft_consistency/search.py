@@ -52,7 +52,7 @@ class SoftSearch:
         self.network, self.open, self.finished = network, OpenNodes(), False
         n, room = network.problem.n_vars, network.problem.n_states + 1
         labels, best = np.zeros((2, n), dtype=np.int64)
-        self.way = Dive(blanks(Decision, room), labels, np.zeros(n, dtype=np.bool_), best, blank(DiveTally))
+        self.way = Dive(blanks(DiveStep, room), labels, np.zeros(n, dtype=np.bool_), best, blank(DiveTally))
         self.way.tally.latest, self.way.tally.most_nodes = -1, most_nodes
         self._limit, self._replayed, self._root_upper = 1, 0, -1
         self._base: tuple[int, int] | None = None
@@ -295,7 +295,7 @@ CLOSED, LIMITED, PAUSED, FULL = 0, 1, 2, 3
 """Outcomes of a dive: the subtree is closed; enough backtracks; enough work for a step; no room on the trail."""
 
 
-class Decision:
+class DiveStep:
     var: int  # the decided variable
     value: int  # the state that is assigned, or excluded
     right: int  # 1 on the second branch, which excludes the state
@@ -316,7 +316,7 @@ class DiveTally:
 class Dive(NamedTuple):
     """Everything that a dive changes, apart from the network."""
 
-    stack: Records  # a `Decision` each
+    stack: Records  # a `DiveStep` each
     labels: Ints  # (n_vars,): the labelling by favourite states
     costly: Bools  # (n_vars,): whether a variable contributes to its cost
     best: Ints  # (n_vars,): the best labelling

@@ -41,6 +41,7 @@ LAZY = {
     ("constraints.as_tables", "run.clock"): "a long rewriting asks whether anybody still waits for it",
     ("model.graph", "plots.display"): "how a thing shows itself",
     ("run.result", "plots.display"): "the same",
+    ("model.model", "run.solve"): "a model solves itself",
     ("run.registry", "methods"): "lists the folder",
     ("run.repair", "engines.feasibility"): "where a run has found no feasible labelling",
     ("run.repair", "engines.moves"): "the same",

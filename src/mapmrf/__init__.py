@@ -22,6 +22,7 @@ _NAMES = {
     "mapmrf.certificates.make": ("certify",),
     "mapmrf.formats": ("read", "write"),
     "mapmrf.model.graph": ("FactorGraph", "Names"),
+    "mapmrf.model.model": ("Model", "Variable"),
     "mapmrf.model.polytope": ("Kind",),
     "mapmrf.questions.best": ("BestLabellings", "Diversity", "solve_best"),
     "mapmrf.questions.marginal_map": ("marginal_map",),

@@ -59,6 +59,8 @@ from mapmrf.methods.trws import TRWS as TRWS
 from mapmrf.methods.wcsp import WCSP as WCSP
 from mapmrf.model.graph import FactorGraph as FactorGraph
 from mapmrf.model.graph import Names as Names
+from mapmrf.model.model import Model as Model
+from mapmrf.model.model import Variable as Variable
 from mapmrf.model.polytope import Kind as Kind
 from mapmrf.questions.best import BestLabellings as BestLabellings
 from mapmrf.questions.best import Diversity as Diversity

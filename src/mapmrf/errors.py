@@ -1,5 +1,7 @@
 """The exceptions of mapmrf: one family, so that `except MapMRFError` catches every user error."""
 
+from collections.abc import Iterable
+
 
 class MapMRFError(Exception):
     """Base class of every error that a user can cause; its message is one clear line.
@@ -90,3 +92,18 @@ class UnknownName(MapMRFError, LookupError):
         ...
     mapmrf.errors.UnknownName: no variable is named 'Rain'
     """
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error message that names the closest of the known names; empty if none is close.
+
+    Examples
+    --------
+    >>> suggestion("trsw", ["auto", "bp", "trws"])
+    ", did you mean 'trws'?"
+    """
+    import difflib
+
+    lowered = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)
+    return f", did you mean {lowered[close[0]]!r}?" if close else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import difflib
 import io
 import itertools
 import logging
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Ints, segment_argmax
-from mapmrf.errors import FormatError, MapMRFError, OptionError, UnknownName
+from mapmrf.errors import FormatError, MapMRFError, OptionError, UnknownName, suggestion
 from mapmrf.formats import read
 from mapmrf.formats.evidence import read_evidence
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
@@ -508,8 +507,7 @@ class _RowParser:
         index = _integer(column)
         if index is not None and 0 <= index < self.graph.n_vars:
             return index
-        close = difflib.get_close_matches(str(column), list(names), n=1)
-        hint = f", did you mean {close[0]!r}?" if close else ""
+        hint = suggestion(str(column), names)
         known = "a name or " if names else ""
         raise UnknownName(
             f"{self.source}: column {column!r} is not a variable, expected {known}0 to {self.graph.n_vars - 1}{hint}"

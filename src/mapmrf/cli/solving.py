@@ -97,7 +97,9 @@ class SolveRequest(SimpleNamespace):
 
 
 def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in inspect.signature(function).parameters if name in values}
+    """The options that a function takes, but for the evidence, which is used when the model is read."""
+    taken = inspect.signature(function).parameters
+    return {name: value for name, value in values.items() if name in taken and name != "evidence"}
 
 
 @program.main.command()

@@ -91,7 +91,9 @@ def read(
         graph = _format_to_read(path).read(path, values=values)
         if evidence is None:
             return graph
-        return graph.condition(evidence if isinstance(evidence, Mapping) else _first_sample(evidence, graph))
+        from mapmrf.formats.evidence import observed
+
+        return observed(graph, evidence)
 
 
 def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> None:
@@ -212,13 +214,3 @@ def _unknown(path: Path) -> str:
 def _check_values(values: str | None) -> None:
     if values is not None and values not in _VALUES:
         raise OptionError(f"values={values!r}, expected one of {', '.join(_VALUES)}")
-
-
-def _first_sample(path: AnyPath, graph: FactorGraph) -> Mapping[int | str, int | str]:
-    """The observations of an evidence file; the first of several samples, as other programs do."""
-    from mapmrf.formats.evidence import read_evidence
-
-    samples = read_evidence(path, graph)
-    if len(samples) > 1:
-        _log.warning("%s: %d samples of evidence, only the first is used", path, len(samples))
-    return cast(Mapping[int | str, int | str], samples[0])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from mapmrf.errors import FormatError, GraphError, MapMRFError
 from mapmrf.formats.files import (
@@ -20,6 +22,8 @@ from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import index_of
 
 Evidence = dict[int, int]
+
+_log = logging.getLogger("mapmrf")
 
 
 def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
@@ -81,6 +85,16 @@ def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
         except FormatError as error:
             errors.append(error)
     raise errors[0]
+
+
+def observed(graph: FactorGraph, evidence: AnyPath | Mapping[int | str, int | str]) -> FactorGraph:
+    """Fix the variables of a mapping, or of an evidence file: of its first sample, as other programs do."""
+    if isinstance(evidence, Mapping):
+        return graph.condition(evidence)
+    samples = read_evidence(evidence, graph)
+    if len(samples) > 1:
+        _log.warning("%s: %d samples of evidence, only the first is used", evidence, len(samples))
+    return graph.condition(cast(Mapping[int | str, int | str | bool], samples[0]))
 
 
 def write_evidence(path: AnyPath, evidence: Mapping[int, int] | Sequence[Mapping[int, int]]) -> None:

@@ -43,7 +43,7 @@ from mapmrf.model.builders import (
     slice_tables,
 )
 from mapmrf.model.names import Names as Names
-from mapmrf.model.names import checked_names, locate_state, locate_variable
+from mapmrf.model.names import NamesLike, checked_names, locate_state, locate_variable
 
 if TYPE_CHECKING:
     from mapmrf.constraints import Constraint, Constraints
@@ -275,7 +275,7 @@ class FactorGraph:
         tables: Iterable[ArrayLike],
         *,
         weight: ArrayLike | None = None,
-        names: Names | None = None,
+        names: NamesLike | None = None,
     ) -> FactorGraph:
         """Build a graph from one scope and one table of log potentials per factor.
 
@@ -313,7 +313,7 @@ class FactorGraph:
         theta_t: ArrayLike,
         *,
         weight: ArrayLike | None = None,
-        names: Names | None = None,
+        names: NamesLike | None = None,
         copy: bool = True,
     ) -> FactorGraph:
         """Build a graph from flat arrays in the layout of the attributes, with factors of any arity; checks everything.
@@ -370,7 +370,7 @@ class FactorGraph:
         return cls._folded(fold(given), names)
 
     @classmethod
-    def _folded(cls, lists: FactorLists, names: Names | None) -> FactorGraph:
+    def _folded(cls, lists: FactorLists, names: NamesLike | None) -> FactorGraph:
         return cls(**lists._asdict(), names=checked_names(names, lists.card))
 
     @classmethod
@@ -380,7 +380,7 @@ class FactorGraph:
         scopes: Iterable[Sequence[int]],
         energies: Iterable[ArrayLike],
         *,
-        names: Names | None = None,
+        names: NamesLike | None = None,
     ) -> FactorGraph:
         """Like `from_tables`, from energies (costs) to be minimised: log potential = -energy, `inf` forbids.
 
@@ -412,7 +412,7 @@ class FactorGraph:
         pairwise: ArrayLike,
         *,
         weight: ArrayLike | None = None,
-        names: Names | None = None,
+        names: NamesLike | None = None,
     ) -> FactorGraph:
         """Build a pairwise model in which all variables have the same states.
 
@@ -451,13 +451,13 @@ class FactorGraph:
         """Variables of factor `a`."""
         return self.scope[self.scope_ptr[a] : self.scope_ptr[a + 1]]
 
-    def value(self, labels: ArrayLike) -> float:
+    def value(self, labels: ArrayLike | Mapping[Any, Any]) -> float:
         """Log potential of a labelling: the sum over all factors, minus the penalties of constraints it violates.
 
         Parameters
         ----------
         labels : (n_vars,)
-            A state for every variable.
+            A state for every variable: an array of indices, or a mapping from variables to states by index or name.
 
         Raises
         ------
@@ -491,9 +491,18 @@ class FactorGraph:
             total += float(terms.sum())
         return total if self.constraints is None else total + self.constraints.value(labels)
 
-    def check_labels(self, labels: ArrayLike) -> Ints:
+    def check_labels(self, labels: ArrayLike | Mapping[Any, Any]) -> Ints:
         """Return the labels, (n_vars,), as integers; raise GraphError unless every variable has a legal one."""
-        return check_labels(labels, self.card)
+        if not isinstance(labels, Mapping):
+            return check_labels(labels, self.card)
+        found = np.full(self.n_vars, -1, dtype=np.int64)
+        for variable, state in labels.items():
+            i, k = self.locate(variable, state)
+            found[i] = k
+        if self.n_vars and found.min() < 0:
+            i = int(found.argmin())
+            raise GraphError(f"no state of variable {i if self.names is None else self.names.variables[i]!r} is given")
+        return found
 
     def condition(self, evidence: Mapping[int | str, int | str | bool]) -> FactorGraph:
         """Fix observed variables; they stay in the model, and in the labels, with a single allowed state.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.errors import GraphError, UnknownName
+from mapmrf.errors import GraphError, UnknownName, suggestion
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,17 @@ class Names:
         return {name: i for i, name in enumerate(self.variables)}
 
 
-def checked_names(names: Names | None, card: Ints) -> Names | None:
+NamesLike = Names | Sequence[str] | Mapping[str, Sequence[str]]
+"""Names, the names of the variables alone, or a mapping from them to the names of their states."""
+
+
+def checked_names(names: NamesLike | None, card: Ints) -> Names | None:
     if names is None:
         return None
+    if isinstance(names, Mapping):
+        names = Names(tuple(map(str, names)), tuple(tuple(map(str, states)) for states in names.values()))
+    elif not isinstance(names, Names):
+        names = Names(tuple(map(str, names)))
     if len(names.variables) != len(card):
         raise GraphError(f"{len(names.variables)} variable names for {len(card)} variables")
     if names.states is not None:
@@ -50,7 +58,8 @@ def checked_names(names: Names | None, card: Ints) -> Names | None:
 def locate_variable(names: Names | None, card: Ints, variable: object) -> int:
     if isinstance(variable, str):
         if names is None or variable not in names.place:
-            raise UnknownName(f"no variable is named {variable!r}")
+            known = () if names is None else names.variables
+            raise UnknownName(f"no variable is named {variable!r}{suggestion(variable, known)}")
         return names.place[variable]
     i = index_of(variable)
     if i is None:
@@ -63,9 +72,10 @@ def locate_variable(names: Names | None, card: Ints, variable: object) -> int:
 def locate_state(names: Names | None, card: Ints, i: int, state: object) -> int:
     variable = i if names is None else names.variables[i]
     if isinstance(state, str | bool | np.bool_):
-        named = find_state(names.states[i] if names is not None and names.states else (), state)
+        known = names.states[i] if names is not None and names.states else ()
+        named = find_state(known, state)
         if named is None:
-            raise UnknownName(f"variable {variable!r} has no state named {state!r}")
+            raise UnknownName(f"variable {variable!r} has no state named {state!r}{suggestion(str(state), known)}")
         return named
     k = index_of(state)
     if k is None:

@@ -7,7 +7,6 @@ A package declares methods, formats and bridges as entry points of the groups ``
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import importlib.util
 import logging
@@ -21,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.errors import MapMRFError, OptionError, UnknownName
+from mapmrf.errors import MapMRFError, OptionError, UnknownName, suggestion
 
 if TYPE_CHECKING:
     from mapmrf.run.method import Method
@@ -64,7 +63,7 @@ def method_class(name: str) -> type[Method]:
 def _declared_class(name: str) -> type[Method]:
     if name not in declared(GROUP):
         known = method_names()
-        raise UnknownName(f"no method is named {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
+        raise UnknownName(f"no method is named {name!r}{suggestion(name, known)}; known: {', '.join(known)}")
     from mapmrf.run.method import Method
 
     found = load(declared(GROUP)[name])
@@ -126,18 +125,12 @@ def make_method(method: str | Method, options: dict[str, Any], also: Iterable[st
     known = [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in options:
         if key not in known:
-            nearest = _nearest(key, [*known, *also])
+            nearest = suggestion(key, [*known, *also])
             raise OptionError(f"{cls.name} has no option {key!r}{nearest}; known: {', '.join(known)}")
     made = dataclasses.replace(method, **options) if isinstance(method, Method) else cls(**options)  # type: ignore[type-var]
     if "__post_init__" in vars(cls):  # a user's class need not call that of Method
         check_options(made)
     return made
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    lowered = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)
-    return f", did you mean {lowered[close[0]]!r}?" if close else ""
 
 
 # -- Plugins: entry points of other packages, and files as modules ----------------------------------------------------

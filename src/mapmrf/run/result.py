@@ -16,9 +16,10 @@ import numpy as np
 
 from mapmrf._version import __version__
 from mapmrf.arrays import Floats, Ints
-from mapmrf.errors import FormatError, GraphError
+from mapmrf.errors import FormatError, GraphError, OptionError
 from mapmrf.model.builders import as_ints
 from mapmrf.model.graph import FactorGraph, Names
+from mapmrf.model.names import locate_variable
 from mapmrf.model.polytope import Kind, KindFractions, Residuals, describe
 from mapmrf.run.atomic_files import whole_file
 from mapmrf.run.incumbent import GAP_TOLERANCE as GAP_TOLERANCE
@@ -181,6 +182,34 @@ class Result:
         {'Rain': 'yes', 'Grass': 'wet'}
         """
         return self._named(len(self.labels))
+
+    def __getitem__(self, variable: int | str) -> int | str:
+        """The state of a variable, by name where the model has names."""
+        i = self._place(variable)
+        k = int(self.labels[i])
+        return k if self.names is None or self.names.states is None else self.names.states[i][k]
+
+    def certainty(self, variable: int | str) -> float:
+        """Return by how much, at least, the value falls if the variable has another state; 0 if another is as good.
+
+        Raises
+        ------
+        OptionError
+            If the result has no `margins`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> mapmrf.solve(graph, margins=True).certainty(0)
+        1.0
+        """
+        if self.margins is None:
+            raise OptionError("the result has no margins: solve with margins=True")
+        return max(0.0, float(self.margins[self._place(variable), 0]))
+
+    def _place(self, variable: int | str) -> int:
+        return locate_variable(self.names, self.labels, variable)
 
     def _named(self, count: int) -> dict[int | str, int | str]:
         """The first entries of `assignment`."""

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -22,7 +23,7 @@ from mapmrf.run.method import Method, Start, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
 
-Initial = ArrayLike | Result | None
+Initial = ArrayLike | Mapping[Any, Any] | Result | None
 
 EVERY = 300.0  # seconds between checkpoints
 
@@ -35,6 +36,7 @@ def solve(
     seed: int = 0,
     threads: int | None = 1,
     memory_limit: float | str | None = None,
+    evidence: Mapping[Any, Any] | str | os.PathLike[str] | None = None,
     initial: Initial = None,
     callback: Callback | None = None,
     progress: bool = False,
@@ -66,9 +68,13 @@ def solve(
         Memory for program, model and run together, in bytes or as a string such as ``"2G"``. A method whose estimate is
         higher is refused, `auto` skips phases that do not fit, and a run that exceeds the limit ends with its best
         labelling. The default is the memory of the machine; ``math.inf`` for no limit.
+    evidence
+        Observed variables: a mapping from variables to states, by index or name, or an evidence file. They stay in the
+        labels.
     initial : (n_vars,) or Result
-        A labelling or an earlier Result to start from. If the model of the Result has the same structure
-        (variables, states and scopes; potentials may differ), the same method also continues from its messages.
+        A labelling, as an array or a mapping, or an earlier Result to start from. If the model of the Result has the
+        same structure (variables, states and scopes; potentials may differ), the same method also continues from its
+        messages.
     callback
         Called with every TracePoint and the best labels so far; a true return value ends the run. While kernels are
         compiled, it is called about ten times per second with the last point and the current time.
@@ -113,6 +119,10 @@ def solve(
     if callback is not None and not callable(callback):
         raise OptionError(f"callback is {callback!r}, expected a function of a TracePoint and the labels")
     graph = as_graph(graph)
+    if evidence is not None:
+        from mapmrf.formats.evidence import observed
+
+        graph = observed(graph, evidence)
     polisher = None if polish is None else make_method(polish, {})
     limit = byte_count(memory_limit)
     forms = ModelForms(graph, threads, MemoryBudget.of(limit, model_bytes(graph)))
@@ -159,6 +169,8 @@ def as_graph(model: object) -> FactorGraph:
     """Return a model, reading it if it is a file; for anything else raise a GraphError that says what to call."""
     if isinstance(model, FactorGraph):
         return model
+    if callable(made := getattr(model, "graph", None)) and isinstance(graph := made(), FactorGraph):
+        return graph  # of a Model
     if isinstance(model, str | os.PathLike):
         from mapmrf.formats import read
 

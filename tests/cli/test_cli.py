@@ -22,8 +22,8 @@ from PIL import Image
 import mapmrf.cli.demo
 from command_line import done, refused, run, started
 from mapmrf import OptionError
+from mapmrf.cli import COMMANDS, main
 from mapmrf.cli.methods import parse_grid, parse_settings
-from mapmrf.cli.program import COMMANDS, main
 from mapmrf.cli.solving import parse_query
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.formats.solution import read_solution, read_solutions, write_solution

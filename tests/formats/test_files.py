@@ -22,7 +22,7 @@ import mapmrf
 from command_line import refused
 from command_line import run as call
 from mapmrf import formats
-from mapmrf.cli.program import COMMANDS, main
+from mapmrf.cli import COMMANDS, main
 from mapmrf.errors import FormatError, GraphError, OptionError
 from mapmrf.formats.files import ByteBudget, charge, plain_name, read_bytes, replacing, spending, write_bytes
 from mapmrf.model.memory import machine_bytes

@@ -16,7 +16,7 @@ import pytest
 
 import mapmrf
 from mapmrf import Status
-from mapmrf.cli.program import write_model
+from mapmrf.cli import write_model
 from mapmrf.run import interrupts
 from mapmrf.run.interrupts import Interrupts
 from mapmrf.run.method import Answer, Method, Progress

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf.cli.program import Exit, bytes_option, check_outputs, complain, force_option, main, max_bytes
+from mapmrf.cli import Exit, bytes_option, check_outputs, complain, force_option, main, max_bytes
 from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:

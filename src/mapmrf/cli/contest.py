@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
-from mapmrf.cli import program
+from mapmrf import cli
 from mapmrf.errors import FormatError, OptionError
 from mapmrf.model.memory import limited_memory, resident_bytes
 from mapmrf.run.interrupts import also, check
@@ -42,10 +42,10 @@ SUPPORTED, OTHERS = ("MPE", "MAP"), ("PR", "MAR", "MMAP")
 PROVEN = ("optimal", "within_tolerance", "infeasible")  # statuses after which there is nothing more to find
 
 
-@program.main.command()
+@cli.main.command()
 @click.argument("arguments", nargs=-1, metavar="[MODEL EVID QUERY TASK]")
-@program.method_option
-@program.set_option
+@cli.method_option
+@cli.set_option
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed.")
 @click.option(
     "--time-limit",
@@ -54,7 +54,7 @@ PROVEN = ("optimal", "within_tolerance", "infeasible")  # statuses after which t
     help="Time limit in seconds, instead of INF_TIME.",
 )
 @click.option("--output", "-o", metavar="FILE", help="Result file, instead of MODEL.TASK.")
-@program.bytes_option
+@cli.bytes_option
 def uai(
     arguments: Sequence[str],
     method: str | None,
@@ -77,9 +77,9 @@ def uai(
         seed=contest.seed if seed is None else seed,
         seconds=time_limit or contest.seconds,
         result=output or contest.result,
-        max_bytes=program.max_bytes(),
+        max_bytes=cli.max_bytes(),
     )
-    program.check_outputs(contest.result)
+    cli.check_outputs(contest.result)
     from mapmrf.cli.methods import parse_settings
     from mapmrf.run.registry import DEFAULT_METHOD, make_method, method_class
 
@@ -101,12 +101,12 @@ def uai(
         except MemoryError:
             entry.flush()
             results = []
-            program.complain("out of memory; the best solution so far is kept")
+            cli.complain("out of memory; the best solution so far is kept")
         for value, result in zip(entry.values, results, strict=False):
             bound = "" if result.bound is None else f", bound {result.bound:.6f}"
             click.echo(f"{contest.result}: log potential {value:.6f}{bound}, {result.status.value}")
             if result.status == "infeasible":
-                guard.exit_code = program.Exit.INFEASIBLE
+                guard.exit_code = cli.Exit.INFEASIBLE
         if contest.seconds is not None:
             guard.leave()  # there may be no time left to shut down the interpreter
     return guard.exit_code
@@ -447,7 +447,7 @@ class Guard:
 
     def __init__(self, entry: ContestRun) -> None:
         self.entry = entry
-        self.exit_code = program.Exit.DONE
+        self.exit_code = cli.Exit.DONE
         self._signalled = 0.0
         self._finished = threading.Event()
         self._receiver, self._sender = socket.socketpair()
@@ -484,15 +484,15 @@ class Guard:
             if numbers and not self.stopping():
                 self._signalled = time.monotonic()
                 # Evaluations treat any code but 0 as an error; a person at the keyboard gets the usual one.
-                self.exit_code = program.Exit.INTERRUPTED if signal.SIGINT in numbers else program.Exit.DONE
+                self.exit_code = cli.Exit.INTERRUPTED if signal.SIGINT in numbers else cli.Exit.DONE
             overdue = self.stopping() and time.monotonic() - self._signalled > 2.0  # seconds to finish normally
             if not self._finished.is_set() and (overdue or self.entry.clock.last() == 0.0):
                 # End a run that does not finish in time, once its best solution is in the file.
                 self.entry.flush(patience=1.0)
                 contest, values = self.entry.contest, self.entry.values
                 if not values:
-                    program.complain(f"{contest.model}: stopped before the model was read; there is no solution")
-                    self.exit_code = program.Exit.BAD_INPUT
+                    cli.complain(f"{contest.model}: stopped before the model was read; there is no solution")
+                    self.exit_code = cli.Exit.BAD_INPUT
                 for value in values:
                     click.echo(f"{contest.result}: log potential {value:.6f}, cut off")
                 self.leave()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf.cli import program
+from mapmrf import cli
 from mapmrf.errors import OptionError
 from mapmrf.run.interrupts import check, reacting
 
@@ -35,7 +35,7 @@ _data_option = click.option(
 )
 
 
-@program.main.group()
+@cli.main.group()
 def generate() -> None:
     """Generate a model: a grid, a random graph, or a noisy picture."""
 
@@ -46,10 +46,10 @@ def generate() -> None:
 @click.option("--coupling", default=1.0, show_default=True, help="Strength of the pair potentials.")
 @click.option("--field", default=1.0, show_default=True, help="Strength of the unary potentials.")
 @click.option("--wrap", is_flag=True, help="Connect opposite borders into a torus.")
-@program.seed_option
+@cli.seed_option
 @_parts_option
 @_output_option
-@program.force_option
+@cli.force_option
 def generate_grid(
     rows: int, cols: int, coupling: float, field: float, wrap: bool, seed: int, parts: int | None, output: str
 ) -> None:
@@ -59,15 +59,15 @@ def generate_grid(
             raise click.UsageError(
                 "--wrap cannot be combined with --parts: cut the whole model with `mapmrf partition`"
             )
-        program.check_parts(output)
+        cli.check_parts(output)
         from mapmrf.distributed.lattices import SpinGrid, grid_parts
 
         grid_parts(SpinGrid(rows, cols, coupling, field, seed), output, parts)
         return
-    program.check_outputs(output)
+    cli.check_outputs(output)
     from mapmrf.datasets import grid
 
-    program.write_model(grid(rows, cols, coupling, field=field, wrap=wrap, seed=seed), output)
+    cli.write_model(grid(rows, cols, coupling, field=field, wrap=wrap, seed=seed), output)
 
 
 @generate.command("random")
@@ -90,15 +90,15 @@ def generate_grid(
     help="Number of variables of a factor.",
 )
 @click.option("--hard", default=0.0, show_default=True, help="Fraction of forbidden configurations.")
-@program.seed_option
+@cli.seed_option
 @_output_option
-@program.force_option
+@cli.force_option
 def generate_random(n_vars: int, n_factors: int, states: Any, arity: Any, hard: float, seed: int, output: str) -> None:
     """Generate a feasible random factor graph with N_VARS variables and N_FACTORS factors."""
-    program.check_outputs(output)
+    cli.check_outputs(output)
     from mapmrf.datasets import random_graph
 
-    program.write_model(random_graph(n_vars, n_factors, states=states, arity=arity, hard=hard, seed=seed), output)
+    cli.write_model(random_graph(n_vars, n_factors, states=states, arity=arity, hard=hard, seed=seed), output)
 
 
 @generate.command("potts")
@@ -107,34 +107,34 @@ def generate_random(n_vars: int, n_factors: int, states: Any, arity: Any, hard: 
 @click.option("--labels", default=4, show_default=True, help="Number of labels.")
 @click.option("--noise", default=0.8, show_default=True, help="Standard deviation of the noise.")
 @click.option("--smoothness", default=1.2, show_default=True, help="Cost of a label change between neighbours.")
-@program.seed_option
+@cli.seed_option
 @_parts_option
 @_output_option
-@program.force_option
+@cli.force_option
 def generate_potts(
     height: int, width: int, labels: int, noise: float, smoothness: float, seed: int, parts: int | None, output: str
 ) -> None:
     """Generate a segmentation model for a noisy picture of HEIGHT x WIDTH pixels."""
     if parts is not None:
-        program.check_parts(output)
+        cli.check_parts(output)
         from mapmrf.distributed.lattices import PottsPicture, potts_parts
 
         potts_parts(PottsPicture(height, width, labels, noise, smoothness, seed), output, parts)
         return
-    program.check_outputs(output)
+    cli.check_outputs(output)
     from mapmrf.datasets import potts_image
 
-    program.write_model(potts_image(height, width, labels, noise=noise, smoothness=smoothness, seed=seed).graph, output)
+    cli.write_model(potts_image(height, width, labels, noise=noise, smoothness=smoothness, seed=seed).graph, output)
 
 
 # -- the paper's sets --------------------------------------------------------------------------------------------------
 
 
-@program.main.group(invoke_without_command=True)
+@cli.main.group(invoke_without_command=True)
 @_data_option
 @click.option("--verify", is_flag=True, help="Verify the files against the checksums of the catalogue.")
-@program.json_option
-@program.bytes_option
+@cli.json_option
+@cli.bytes_option
 @click.pass_context
 def datasets(context: click.Context, data: str | None, verify: bool, as_json: bool) -> None:
     """List or download the paper's models, or generate look-alikes."""
@@ -146,9 +146,7 @@ def datasets(context: click.Context, data: str | None, verify: bool, as_json: bo
     _check_folders(data)
     found = {name: _inventory(of, data, verify) for name, of in sets().items()}
     folders = [str(folder) for folder in data_folders(data)]
-    click.echo(
-        program.strict_json({"folders": folders, "sets": found}) if as_json else _listing(folders, found, verify)
-    )
+    click.echo(cli.strict_json({"folders": folders, "sets": found}) if as_json else _listing(folders, found, verify))
 
 
 def _check_folders(data: str | None) -> None:
@@ -160,7 +158,7 @@ def _check_folders(data: str | None) -> None:
     if data is None and os.environ.get("MAPMRF_DATA"):
         for folder in data_folders():
             if not folder.is_dir():
-                program.complain(f"warning: MAPMRF_DATA: {folder} is not a folder")
+                cli.complain(f"warning: MAPMRF_DATA: {folder} is not a folder")
 
 
 def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
@@ -182,9 +180,9 @@ def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
     for path in paths:
         try:
             check()
-            found.append(model_statistics(read(path, max_bytes=program.max_bytes())))
+            found.append(model_statistics(read(path, max_bytes=cli.max_bytes())))
         except FormatError as error:
-            program.complain(f"warning: {error}")
+            cli.complain(f"warning: {error}")
     mean, paper = mean_statistics(found), vars(paper_statistics(of.name))
     apart = mean and {name: getattr(mean, name) - value for name, value in paper.items()}
     statistics = {"files": mean and vars(mean), "paper": paper, "difference": apart}
@@ -214,7 +212,7 @@ def _listing(folders: Sequence[str], found: dict[str, dict[str, Any]], verified:
                 shown = {key.replace("_", " "): f"{value:.6g}" for key, value in figures.items()}
                 statistics.append({"set": name, "of": what, **shown})
     lines = ["\n".join(some) for some in (wrong, missing) if some]
-    return "\n\n".join([f"data folder  {', '.join(folders)}", program.table(rows), *lines, program.table(statistics)])
+    return "\n\n".join([f"data folder  {', '.join(folders)}", cli.table(rows), *lines, cli.table(statistics)])
 
 
 def _some(names: Sequence[str]) -> str:
@@ -251,14 +249,12 @@ def download(context: click.Context, which: Sequence[str], data: str | None, sou
         with reacting("raise"):
             report = download(wanted, folder, source=source, listener=show)
     for text in dict.fromkeys(report.failed.values()):
-        program.complain(f"error: {text}")
+        cli.complain(f"error: {text}")
     for of in chosen:
         if files := [plain_file(entry).rpartition("/")[2] for entry in report.by_hand if entry.set == of.name]:
             place = folder / of.folder
-            program.complain(
-                f"{of.name}: no download address for {_some(files)}; see {of.page}, and put them into {place}"
-            )
-    return program.Exit.BAD_INPUT if report.failed else 0
+            cli.complain(f"{of.name}: no download address for {_some(files)}; see {of.page}, and put them into {place}")
+    return cli.Exit.BAD_INPUT if report.failed else 0
 
 
 # -- look-alikes -----------------------------------------------------------------------------------------------------
@@ -269,10 +265,10 @@ def download(context: click.Context, which: Sequence[str], data: str | None, sou
 @click.argument("number", type=int)
 @click.option("--scale", default=1.0, show_default=True, help="Size relative to the models of the set.")
 @_output_option
-@program.force_option
+@cli.force_option
 def generate_lookalike(which: str, number: int, scale: float, output: str) -> None:
     """Generate the look-alike NUMBER (from 1) of a SET."""
-    program.check_outputs(output)
+    cli.check_outputs(output)
     from mapmrf.datasets.generate import lookalike
 
-    program.write_model(lookalike(which, number, scale=scale), output)
+    cli.write_model(lookalike(which, number, scale=scale), output)

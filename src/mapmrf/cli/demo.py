@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mapmrf.cli.program import bytes_option, check_outputs, force_option, main, read_model
+from mapmrf.cli import bytes_option, check_outputs, force_option, main, read_model
 
 if TYPE_CHECKING:
     from mapmrf.datasets import PottsImage

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from mapmrf.cli.program import ASKED, main
+from mapmrf.cli import ASKED, main
 
 FILES = ("FILE", "MODEL", "RECORDS", "IN", "OUT", "SOLUTION")
 """Metavars of files, possibly inside brackets and the like."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf.cli import program
+from mapmrf import cli
 from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:
@@ -23,18 +23,18 @@ _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 _WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
 
 
-@program.main.command()
+@cli.main.command()
 @click.argument("model")
-@program.method_option
-@program.evidence_option
+@cli.method_option
+@cli.evidence_option
 @click.option("--grid", multiple=True, metavar="KEY=V,V,..", help="Values to try for an option, or seeds.")
-@program.set_option
-@program.time_option
+@cli.set_option
+@cli.time_option
 @click.option("--jobs", type=click.IntRange(min=1), help="Number of runs in parallel; by default all cores.")
 @click.option("--output", "-o", metavar="FILE.csv", help="Write the full table.")
-@program.bytes_option
-@program.force_option
-@program.json_option
+@cli.bytes_option
+@cli.force_option
+@cli.json_option
 def tune(
     model: str,
     method: str | None,
@@ -50,7 +50,7 @@ def tune(
 
     Without --grid, the paper's grid of rho, eta and rho_upper is searched; a --grid of other options replaces it.
     """
-    program.check_outputs(output)
+    cli.check_outputs(output)
     from mapmrf.questions.tune import PAPER_AXES, tune
     from mapmrf.run.registry import method_class
 
@@ -60,7 +60,7 @@ def tune(
     if not set(axes) <= set(PAPER_AXES):
         axes = {"grid": axes}
     options = parse_settings(method_class(name), settings)
-    graph = program.read_model(model, evidence)
+    graph = cli.read_model(model, evidence)
     tuning = tune(graph, name, time_limit=time_limit, jobs=jobs, progress=True, **axes, **seeds, **options)
     if output is not None:
         from mapmrf.formats.files import write_bytes
@@ -72,16 +72,16 @@ def tune(
         write_bytes(output, text.getvalue().encode())
     if as_json:
         result = json.loads(tuning.result.to_json())
-        click.echo(program.strict_json({"best": tuning.best, "result": result, "table": tuning.table}))
+        click.echo(cli.strict_json({"best": tuning.best, "result": result, "table": tuning.table}))
     else:
         best = " ".join(f"--set {key}={value}" for key, value in tuning.best.items())
         rows = sorted(tuning.table, key=lambda row: (-row["value"], row["runtime"]))[:10]
-        click.echo(f"{program.table(rows)}\n\nbest           {best}\n{program.report(tuning.result)}")
-    return program.exit_code(tuning.result.status)
+        click.echo(f"{cli.table(rows)}\n\nbest           {best}\n{cli.report(tuning.result)}")
+    return cli.exit_code(tuning.result.status)
 
 
-@program.main.command()
-@program.json_option
+@cli.main.command()
+@cli.json_option
 def methods(as_json: bool) -> None:
     """List the methods, what each provides, and its options."""
     from mapmrf.run.registry import methods
@@ -92,7 +92,7 @@ def methods(as_json: bool) -> None:
         options = dataclasses.asdict(cls())  # type: ignore[call-overload]
         known[name] = {"title": cls.title, "family": cls.family, **flags, "options": options}
     if as_json:
-        click.echo(program.strict_json(known))
+        click.echo(cli.strict_json(known))
         return
     rows, lines = [], []
     for name, about in known.items():
@@ -100,7 +100,7 @@ def methods(as_json: bool) -> None:
         bound = "yes" if about["gives_bound"] else "no"
         rows.append({"name": name, "bound": bound, "exact": exact, "title": about["title"]})
         lines.append(f"{name}: " + ", ".join(f"{key}={value}" for key, value in about["options"].items()))
-    click.echo("\n".join([program.table(rows), "", "Options for --set, with their defaults", *lines]))
+    click.echo("\n".join([cli.table(rows), "", "Options for --set, with their defaults", *lines]))
 
 
 # -- options as text -------------------------------------------------------------------------------------------------

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mapmrf.cli import program
+from mapmrf import cli
 from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:
     from mapmrf.certificates import Verification
 
 
-@program.main.command()
+@cli.main.command()
 @click.argument("model")
 @click.argument("solution")
 @click.argument("certificate")
-@program.evidence_option
+@cli.evidence_option
 @click.option(
     "--fast", is_flag=True, help="Round potentials up to multiples of a power of 2 instead of using exact fractions."
 )
 @click.option(
     "--gap-tolerance", type=click.FloatRange(min=0), metavar="GAP", help="Fail if the relative gap is wider than this."
 )
-@program.bytes_option
-@program.json_option
+@cli.bytes_option
+@cli.json_option
 def verify(
     model: str,
     solution: str,
@@ -44,17 +44,17 @@ def verify(
     from mapmrf.certificates import Certificate, InvalidCertificate
     from mapmrf.certificates import verify as check
 
-    graph = program.read_model(model, evidence)
-    labels = program.read_labels(solution, graph)
+    graph = cli.read_model(model, evidence)
+    labels = cli.read_labels(solution, graph)
     try:
         found = check(graph, labels, Certificate.read(certificate), exact=not fast)
     except InvalidCertificate as error:
-        program.complain(f"not valid: {error}")
-        return program.Exit.NOT_PROVEN
+        cli.complain(f"not valid: {error}")
+        return cli.Exit.NOT_PROVEN
     click.echo(_verification_json(found, fast) if as_json else _verification_text(found, fast))
     if gap_tolerance is not None and found.relative_gap() > gap_tolerance:
-        program.complain(f"the relative gap is {found.relative_gap():.3g}, expected at most {gap_tolerance:g}")
-        return program.Exit.NOT_PROVEN
+        cli.complain(f"the relative gap is {found.relative_gap():.3g}, expected at most {gap_tolerance:g}")
+        return cli.Exit.NOT_PROVEN
     return 0
 
 
@@ -83,63 +83,63 @@ def _verification_json(found: Verification, fast: bool) -> str:
     return json.dumps({**data, **exact, **figures})
 
 
-@program.main.command()
+@cli.main.command()
 @click.argument("model")
-@program.bytes_option
-@program.json_option
+@cli.bytes_option
+@cli.json_option
 def info(model: str, as_json: bool) -> None:
     """Print the size, structure and memory of MODEL."""
     from mapmrf.model.summary import summarise
 
-    found = summarise(program.read_model(model))
-    click.echo(program.strict_json(dataclasses.asdict(found)) if as_json else found.text())
+    found = summarise(cli.read_model(model))
+    click.echo(cli.strict_json(dataclasses.asdict(found)) if as_json else found.text())
 
 
-@program.main.command()
+@cli.main.command()
 @click.argument("source", metavar="IN")
 @click.argument("target", metavar="OUT")
 @click.option("--tables", is_flag=True, help="Write constraints as tables, with auxiliary variables at the end.")
-@program.bytes_option
-@program.force_option
+@cli.bytes_option
+@cli.force_option
 def convert(source: str, target: str, tables: bool) -> None:
     """Convert the model IN to the format given by the suffix of OUT."""
-    program.check_outputs(target)
-    graph = program.read_model(source)
+    cli.check_outputs(target)
+    graph = cli.read_model(source)
     if tables:
         from mapmrf.constraints.as_tables import without_constraints
 
         graph = without_constraints(graph)
-    program.write_model(graph, target)
+    cli.write_model(graph, target)
 
 
-@program.main.command()
+@cli.main.command()
 @click.argument("model")
-@program.evidence_option
-@program.bytes_option
+@cli.evidence_option
+@cli.bytes_option
 def check(model: str, evidence: str | None) -> None:
     """Read MODEL and report whether it is valid."""
-    graph = program.read_model(model, evidence)
+    graph = cli.read_model(model, evidence)
     constraints = f", {graph.n_constraints} constraints" if graph.n_constraints else ""
     click.echo(f"{model}: ok, {graph.n_vars} variables, {graph.n_factors} factors{constraints}")
 
 
-@program.main.command()
+@cli.main.command()
 @click.argument("model")
 @click.argument("solution")
-@program.evidence_option
-@program.bytes_option
-@program.json_option
+@cli.evidence_option
+@cli.bytes_option
+@cli.json_option
 def score(model: str, solution: str, evidence: str | None, as_json: bool) -> None:
     """Print the log potential of a SOLUTION file on MODEL."""
-    graph = program.read_model(model, evidence)
-    value = graph.value(program.read_labels(solution, graph))
-    click.echo(program.strict_json({"value": value}) if as_json else repr(value))
+    graph = cli.read_model(model, evidence)
+    value = graph.value(cli.read_labels(solution, graph))
+    click.echo(cli.strict_json({"value": value}) if as_json else repr(value))
 
 
 # -- in parts --------------------------------------------------------------------------------------------------------
 
 
-@program.main.command()
+@cli.main.command()
 @click.argument("model")
 @click.argument("folder", metavar="DIR")
 @click.option("--parts", type=click.IntRange(min=1), required=True, metavar="N", help="Number of parts.")
@@ -147,9 +147,9 @@ def score(model: str, solution: str, evidence: str | None, as_json: bool) -> Non
     "--cut", type=click.Choice(("auto", "metis", "slabs")), default="auto", show_default=True, help="How to cut."
 )
 @click.option("--stream", is_flag=True, help="Read a .uai file that does not fit into memory; cut slabs by default.")
-@program.evidence_option
-@program.bytes_option
-@program.force_option
+@cli.evidence_option
+@cli.bytes_option
+@cli.force_option
 def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evidence: str | None) -> None:
     """Cut MODEL into parts, for a run on many machines.
 
@@ -158,9 +158,9 @@ def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evide
     """
     if stream and evidence is not None:
         raise OptionError("--evidence cannot be combined with --stream")
-    if stream and program.max_bytes() is not None:
+    if stream and cli.max_bytes() is not None:
         raise OptionError("--max-bytes cannot be combined with --stream, which never holds the tables in memory")
-    program.check_parts(folder)
+    cli.check_parts(folder)
     if stream:
         from mapmrf.distributed.streaming import stream_partition
 
@@ -168,17 +168,17 @@ def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evide
     else:
         from mapmrf.distributed.cutting import partition
 
-        found = partition(program.read_model(model, evidence), folder, parts, cut)  # type: ignore[arg-type]
+        found = partition(cli.read_model(model, evidence), folder, parts, cut)  # type: ignore[arg-type]
     click.echo(f"{folder}: {found.counts.n_parts} parts of {found.counts.n_vars} variables")
 
 
-@program.main.command()
+@cli.main.command()
 @click.argument("folder", metavar="DIR")
 @click.option("--output", "-o", metavar="FILE", required=True, help="Solution file (.MPE) to write.")
-@program.force_option
+@cli.force_option
 def join(folder: str, output: str) -> None:
     """Join the labels that `solve -o DIR/` wrote into one solution file."""
-    program.check_outputs(output)
+    cli.check_outputs(output)
     from mapmrf.distributed.evaluation import join_labels
     from mapmrf.formats.solution import write_solution
 

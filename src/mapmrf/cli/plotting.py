@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from mapmrf.cli.program import bytes_option, check_outputs, force_option, main, read_labels, read_model
+from mapmrf.cli import bytes_option, check_outputs, force_option, main, read_labels, read_model
 from mapmrf.errors import FormatError, OptionError
 
 if TYPE_CHECKING:

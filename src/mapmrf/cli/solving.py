@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import click
 
-from mapmrf.cli import program
+from mapmrf import cli
 from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.model.memory import byte_count
 from mapmrf.run import interrupts
@@ -93,7 +93,7 @@ class SolveRequest(SimpleNamespace):
         finally:  # the answer must not be lost if the disk is full
             if self.as_json or not self.quiet:
                 click.echo(answer.to_json() if self.as_json else text())
-        return program.exit_code(answer.status)
+        return cli.exit_code(answer.status)
 
 
 def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -102,15 +102,15 @@ def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[s
     return {name: value for name, value in values.items() if name in taken and name != "evidence"}
 
 
-@program.main.command()
+@cli.main.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
-@program.method_option
-@program.evidence_option
+@cli.method_option
+@cli.evidence_option
 @click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL once for each row of observations.")
-@program.set_option
-@program.time_option
-@program.memory_option
-@program.seed_option
+@cli.set_option
+@cli.time_option
+@cli.memory_option
+@cli.seed_option
 @click.option(
     "--threads", type=click.IntRange(min=0), default=1, show_default=True, help="Threads per model, 0 for all cores."
 )
@@ -133,7 +133,7 @@ def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[s
     help="Write the labelling: the full result to *.json, otherwise a solution file (.MPE). With several models, a "
     "folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl file of answers.",
 )
-@program.json_option
+@cli.json_option
 @click.option("--trace", metavar="FILE.csv", help="Write the trace of the run.")
 @click.option("--polish", metavar="NAME", help="Method that improves the final labelling, such as blocks.")
 @click.option("--progress", is_flag=True, help="Print a line per improvement: time, phase, value, bound and gap.")
@@ -166,8 +166,8 @@ def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[s
     help="For a model in parts: iterations of TRW-S in each part, for a tighter bound.",
 )
 @click.option("--certificate", metavar="FILE.npz", help="Write a dual point that proves a bound, for `mapmrf verify`.")
-@program.bytes_option
-@program.force_option
+@cli.bytes_option
+@cli.force_option
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(**options: Any) -> int:
     """Find a labelling of MODEL with high log potential.
@@ -187,7 +187,7 @@ def solve(**options: Any) -> int:
         found = "an evidence table" if request.evidence_table is not None else "several models"
         request.refuse_for("several models", f"is for a single run, found {found}")
         return _solve_batch(request, request.values())
-    program.check_outputs(request.output, request.trace, request.certificate)
+    cli.check_outputs(request.output, request.trace, request.certificate)
     values = request.values()
     if request.best is None and request.query is None and request.distance is None:
         return _solve_one(request, values)
@@ -207,8 +207,8 @@ def _solve_one(request: SolveRequest, values: dict[str, Any]) -> int:
     from mapmrf.run.solve import solve
 
     model, method = request.models[0], values["method"]
-    graph = program.read_model(model, request.evidence)
-    best = graph.unary_labels if request.initial is None else program.read_labels(request.initial, graph)
+    graph = cli.read_model(model, request.evidence)
+    best = graph.unary_labels if request.initial is None else cli.read_labels(request.initial, graph)
     values["initial"] = None if request.initial is None else best
     if request.lines == "log":
         from mapmrf._version import __version__
@@ -235,13 +235,13 @@ def _solve_one(request: SolveRequest, values: dict[str, Any]) -> int:
             _say(line)
 
     def write() -> None:
-        program.write_result(result, request.output)
+        cli.write_result(result, request.output)
         if request.trace is not None:
             result.write_trace(request.trace)
         if request.certificate is not None:
             _write_certificate(result, request.certificate)
 
-    return request.deliver(result, lambda: program.report(result), write)
+    return request.deliver(result, lambda: cli.report(result), write)
 
 
 def _say(line: str) -> None:
@@ -258,12 +258,12 @@ def _line_printer(request: SolveRequest) -> Callable[[TracePoint, Ints], bool | 
 
 def _write_certificate(result: Result, path: str) -> None:
     if result.certificate is None:
-        program.complain(f"{path} not written: no certificate was found")
+        cli.complain(f"{path} not written: no certificate was found")
         return
     result.certificate.write(path)
     bound, value = result.certificate.bound, result.value
     if bound > (value if value == -math.inf else value + 1e-9 * max(1.0, abs(value))):
-        program.complain(f"{path} proves no more than the bound {bound:.12g}: the value is {value:.12g}")
+        cli.complain(f"{path} proves no more than the bound {bound:.12g}: the value is {value:.12g}")
 
 
 # -- other questions -------------------------------------------------------------------------------------------------
@@ -273,11 +273,11 @@ def _find_best(request: SolveRequest, values: dict[str, Any]) -> int:
     from mapmrf.formats.solution import write_solutions
     from mapmrf.questions.best import solve_best
 
-    graph = program.read_model(request.models[0], request.evidence)
+    graph = cli.read_model(request.models[0], request.evidence)
     found = solve_best(graph, request.best, diverse=request.distance, **arguments_of(solve_best, values))
     labellings = [result.labels for result in found]
     writer = write_solutions if labellings else None
-    write = partial(program.write_answer, request.output, found, writer, labellings)
+    write = partial(cli.write_answer, request.output, found, writer, labellings)
     return request.deliver(found, found.summary, write)
 
 
@@ -286,12 +286,12 @@ def _answer_query(request: SolveRequest, query: str, values: dict[str, Any]) -> 
     from mapmrf.questions.marginal_map import marginal_map, query_indices
     from mapmrf.run.result import Status
 
-    graph = program.read_model(request.models[0], request.evidence)
+    graph = cli.read_model(request.models[0], request.evidence)
     asked = query_indices(graph, parse_query(query, None if graph.names is None else graph.names.place))
     result = marginal_map(graph, asked, **arguments_of(marginal_map, values))
     writer = None if result.status is Status.INFEASIBLE else write_query_solution
-    write = partial(program.write_answer, request.output, result, writer, asked, result.labels)
-    return request.deliver(result, lambda: program.report(result), write)
+    write = partial(cli.write_answer, request.output, result, writer, asked, result.labels)
+    return request.deliver(result, lambda: cli.report(result), write)
 
 
 def parse_query(text: str, place: dict[str, int] | None) -> list[int | str]:
@@ -336,7 +336,7 @@ def _solve_on_ranks(request: SolveRequest, values: dict[str, Any], ranks: Ranks)
     if request.output is not None:
         result.write_labels(request.output)
     if ranks.rank:
-        return program.exit_code(result.status)
+        return cli.exit_code(result.status)
     trace = request.trace
     return request.deliver(result, result.summary, lambda: None if trace is None else write_trace(result.trace, trace))
 
@@ -347,13 +347,13 @@ def _fail_on_ranks(ranks: Ranks, error: Exception) -> int:
 
     if isinstance(error, RankError | MapMRFError | ImportError):
         if ranks.rank == 0:
-            program.complain(f"error: {error}")
-        return program.Exit.BAD_INPUT
+            cli.complain(f"error: {error}")
+        return cli.Exit.BAD_INPUT
     if ranks.size == 1:
         raise error
-    program.complain(f"error: rank {ranks.rank}: {type(error).__name__}: {describe(error)}")
-    ranks.abort(program.Exit.BAD_INPUT)
-    return program.Exit.BAD_INPUT
+    cli.complain(f"error: rank {ranks.rank}: {type(error).__name__}: {describe(error)}")
+    ranks.abort(cli.Exit.BAD_INPUT)
+    return cli.Exit.BAD_INPUT
 
 
 # -- `solve` for several files, or for one model and an evidence table: one line each, in order -----------------------
@@ -368,7 +368,7 @@ def _solve_batch(request: SolveRequest, values: dict[str, Any]) -> int:
     # Every model is solved with all that `solve` takes, but for the options of a single run.
     single = (*REFUSED["several models"], "every", "resume")
     arguments = {name: value for name, value in arguments_of(solve, values).items() if name not in single}
-    arguments |= {name: values[name] for name in ("jobs", "backend", "progress")} | {"max_bytes": program.max_bytes()}
+    arguments |= {name: values[name] for name in ("jobs", "backend", "progress")} | {"max_bytes": cli.max_bytes()}
     with interrupts.process.ending_within(12.0):  # seconds after a signal: somebody may have to read its output
         try:
             return (_solve_files if request.evidence_table is None else _solve_table)(request, arguments)
@@ -402,9 +402,7 @@ class BatchReport:
         else:
             self.statuses.add(outcome.status.value)
         if self.as_json:
-            click.echo(
-                program.strict_json(data), file=sys.stdout
-            )  # the current one: a progress bar may have replaced it
+            click.echo(cli.strict_json(data), file=sys.stdout)  # the current one: a progress bar may have replaced it
         elif self.in_lines and not isinstance(outcome, MapMRFError):
             formats = (".6f", ".6f", ".2g", "", ".2f")
             figures = zip(_figures(outcome).values(), formats, strict=True)
@@ -417,12 +415,12 @@ class BatchReport:
     def exit_code(self) -> int:
         """The exit code of the worst outcome."""
         if self.missed:
-            program.complain(f"interrupted: {self.missed} of {self.total} not solved")
+            cli.complain(f"interrupted: {self.missed} of {self.total} not solved")
         if self.missed or "interrupted" in self.statuses:
-            return program.Exit.INTERRUPTED
+            return cli.Exit.INTERRUPTED
         if self.errors:
-            return program.Exit.BAD_INPUT
-        return program.Exit.INFEASIBLE if "infeasible" in self.statuses else 0
+            return cli.Exit.BAD_INPUT
+        return cli.Exit.INFEASIBLE if "infeasible" in self.statuses else 0
 
     def _print_line(self, name: str, cells: Sequence[str]) -> None:
         value, bound, gap, status, seconds = cells
@@ -451,7 +449,7 @@ def _solve_files(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
         else:
             data |= json.loads(outcome.to_json())
             try:
-                program.write_result(outcome, target)
+                cli.write_result(outcome, target)
             except MapMRFError as error:  # a full disk must not end the batch
                 report.fail(str(error))
         report.add(model, data, outcome)
@@ -474,7 +472,7 @@ def _targets(models: Sequence[str], folder: str | None) -> list[str | None]:
     if Path(folder).exists() and not Path(folder).is_dir():
         raise OptionError(f"{folder}: is a file, expected a folder for the solutions of several models")
     Path(folder).mkdir(exist_ok=True)
-    program.check_outputs(*targets)
+    cli.check_outputs(*targets)
     return list(targets)
 
 
@@ -487,7 +485,7 @@ def _solve_table(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
     from mapmrf.formats.files import replacing
 
     assert request.evidence_table is not None
-    graph = program.read_model(request.models[0], request.evidence)
+    graph = cli.read_model(request.models[0], request.evidence)
     rows = read_rows(request.evidence_table, graph)
     report = BatchReport(request, "row", [str(len(rows))])
     with nullcontext() if request.output is None else replacing(request.output) as file:
@@ -503,7 +501,7 @@ def _solve_table(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
 def _form(output: str) -> str:
     from mapmrf.formats.files import plain_name
 
-    program.check_outputs(output)
+    cli.check_outputs(output)
     for form in (".csv", ".tsv", ".jsonl"):
         if plain_name(output).endswith(form):
             return form
@@ -536,7 +534,7 @@ class _Answers:
     def add(self, data: Mapping[str, Any], outcome: Outcome) -> None:
         """Write the answer to a row; states are empty where there is no solution."""
         if self.delimiter is None:
-            self.file.write(f"{program.strict_json(data)}\n".encode())
+            self.file.write(f"{cli.strict_json(data)}\n".encode())
             return
         states: Sequence[Any] = [""] * self.graph.n_vars
         if "labels" in data and not isinstance(outcome, MapMRFError):

@@ -152,10 +152,10 @@ class Scouts:
             yield from self.climb(best.labels, SETTINGS.climb_steps)
 
     def climb(self, labels: Ints, n_most: int) -> Iterator[Progress]:
-        """Chains from a labelling, as long as each step improves it."""
+        """Chains from a labelling, as long as they improve it."""
         climb = Scout(self.chains.method, self.chains.shared, self.chains.seed, labels.copy())
         with closing(climb.steps):
-            yield from climb.burst(1, n_most)
+            yield from climb.burst(SETTINGS.climb_idle, n_most)
 
     def run(self) -> Iterator[Progress]:
         yield from self.chains.turn()

@@ -36,7 +36,8 @@ class Settings:
     loose_gap: float = 0.1  # relative gap from which `bp` goes first
     burst_steps: int = 30  # most steps of `bp` before chains from the best labelling
     burst_idle: int = 2  # steps without improvement that end these
-    climb_steps: int = 30  # most steps of `chains` from that labelling, as long as each improves it
+    climb_steps: int = 30  # most steps of `chains` from that labelling
+    climb_idle: int = 5  # steps without improvement that end these
 
     # Scouts: `bp` and `chains` by themselves
     scout_idle: int = 30  # least number of iterations without improvement before a scout rests

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.jit import compiled
 from mapmrf.engines.messages.sweeps import observe, publish
-from mapmrf.kernels.max_marginals import FactorScratch, form_messages, max_marginals, table_max_marginals, table_top
+from mapmrf.kernels.max_marginals import (
+    FactorScratch,
+    form_max_marginals,
+    form_messages,
+    form_top,
+    max_marginals,
+    table_max_marginals,
+    table_top,
+)
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM, worthwhile
@@ -38,15 +46,15 @@ def test_messages_and_max_marginals_are_those_of_the_table(kind, values, limit, 
         table = table + random.normal(size=(n, 1)) + random.normal(size=n)
     forms = Problem.compile(FactorGraph.from_pairwise(np.zeros((2, n)), [[0, 1]], table, weight=[1.0])).forms
     assert forms.of.tolist() == [0]
-    scratch, whole = FactorScratch.allocate(2 * n, 2, forms, n), (table.ravel(), 0, np.array([n, n]), 0, 2, weight)
+    scratch = FactorScratch.allocate(2 * n, 2, forms, n)
     one, two = np.array(values[:n]), np.array(values[n : 2 * n])
     scratch.given[:] = [*one, *two]
     total = weight * table + one[:, None] + two
     plain(form_messages)(0, weight, n, scratch)
     sent = [(weight * table + two).max(axis=1), (weight * table + one[:, None]).max(axis=0)]
     np.testing.assert_allclose(scratch.out, np.concatenate(sent), atol=1e-12)
-    assert plain(table_top)(0, *whole, scratch) == pytest.approx(total.max(), abs=1e-12)
-    assert plain(max_marginals)(0, *whole, scratch) == pytest.approx(total.max(), abs=1e-12)
+    assert plain(form_top)(0, weight, n, scratch) == pytest.approx(total.max(), abs=1e-12)
+    plain(form_max_marginals)(0, weight, n, scratch)
     np.testing.assert_allclose(scratch.out, np.concatenate([total.max(axis=1), total.max(axis=0)]), atol=1e-12)
 
 
@@ -85,11 +93,11 @@ def test_max_marginals_are_those_of_numpy(shape: tuple[int, ...], hard: float, g
     scratch.out[:] = 7.0
     theta_t = np.concatenate([[0.0, 0.0], table.ravel()])
     arguments = (theta_t, 2, np.array((9, *shape)), 1, len(shape), weight, scratch)
-    top = plain(table_max_marginals)(*arguments) if general else plain(max_marginals)(NO_FORM, *arguments)
+    top = plain(table_max_marginals)(*arguments) if general else plain(max_marginals)(*arguments)
     assert scratch.out[sum(shape) :].tolist() == [7.0] * 3
     np.testing.assert_allclose(scratch.out[: sum(shape)], np.concatenate(expected), rtol=1e-13)
     assert top == pytest.approx(total.max(), rel=1e-13)
-    assert plain(table_top)(NO_FORM, *arguments) == pytest.approx(total.max(), rel=1e-13)
+    assert plain(table_top)(*arguments) == pytest.approx(total.max(), rel=1e-13)
 
 
 # -- numbers that threads share ---------------------------------------------------------------------------------------

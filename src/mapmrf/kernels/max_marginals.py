@@ -99,16 +99,22 @@ def table_max_marginals(
             out[place + s] = -np.inf
         place += size
         n_configs *= size
-    top = -np.inf
-    for t in range(n_configs):
-        value = weight * theta_t[at + t]
-        for k in range(arity):
-            value += given[start[k] + state[k]]
-        top = max(top, value)
-        for k in range(arity):
-            place = start[k] + state[k]
-            out[place] = max(out[place], value)
-        next_configuration(state, card_e, first, arity)
+    # row by row: a loop over single entries takes 1.5 times as long
+    last, top = arity - 1, -np.inf
+    size, place = card_e[first + last], start[last]
+    for row in range(at, at + n_configs, size):
+        best = -np.inf
+        for s in range(size):
+            value = weight * theta_t[row + s]
+            for k in range(last):
+                value += given[start[k] + state[k]]
+            value += given[place + s]
+            best = max(best, value)
+            out[place + s] = max(out[place + s], value)
+        for k in range(last):
+            out[start[k] + state[k]] = max(out[start[k] + state[k]], best)
+        top = max(top, best)
+        next_configuration(state, card_e, first, last)
     return top
 
 
@@ -131,18 +137,18 @@ def form_messages(f: int, weight: float, n: int, scratch: FactorScratch) -> None
 
 
 @inlined
+def form_max_marginals(f: int, weight: float, n: int, scratch: FactorScratch) -> None:
+    """Fill `out` with the max-marginals of a structured pair plus `given`."""
+    form_messages(f, weight, n, scratch)
+    for s in range(2 * n):
+        scratch.out[s] += scratch.given[s]
+
+
+@inlined
 def max_marginals(
-    form: int, theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
+    theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
 ) -> float:
-    """Fill `out` with the max-marginals of a factor, by its form or its table; return the largest entry."""
-    if form >= 0:
-        given, out, n, top = scratch.given, scratch.out, card_e[first], -np.inf
-        form_messages(form, weight, n, scratch)
-        for s in range(2 * n):
-            out[s] += given[s]
-        for s in range(n):
-            top = max(top, out[s])
-        return top
+    """Fill `out` with the max-marginals of a table plus `given`; return the largest entry."""
     if arity == 2:
         k1, k2 = card_e[first], card_e[first + 1]
         if weight == 1.0:
@@ -155,19 +161,23 @@ def max_marginals(
 
 
 @inlined
+def form_top(f: int, weight: float, n: int, scratch: FactorScratch) -> float:
+    """Return the largest entry of a structured pair plus `given`; overwrites the first half of `out`."""
+    given, out, top = scratch.given, scratch.out, -np.inf
+    form_message(scratch.pairs, f, weight, True, given, n, out, 0, n)
+    for s in range(n):
+        top = max(top, out[s] + given[s])
+    return top
+
+
+@inlined
 def table_top(
-    form: int, theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
+    theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
 ) -> float:
-    """Return the largest entry of a factor's table times its weight, plus `given`, by its form or its table."""
-    given, out, k1, top = scratch.given, scratch.out, card_e[first], -np.inf
-    if form >= 0:
-        form_message(scratch.pairs, form, weight, True, given, k1, out, 0, k1)
-        for s in range(k1):
-            top = max(top, out[s] + given[s])
-        return top
+    """Return the largest entry of a table of any arity times a weight, plus `given`."""
     if arity != 2:
-        return max_marginals(form, theta_t, at, card_e, first, arity, weight, scratch)
-    k2 = card_e[first + 1]
+        return max_marginals(theta_t, at, card_e, first, arity, weight, scratch)
+    given, k1, k2, top = scratch.given, card_e[first], card_e[first + 1], -np.inf
     for s1 in range(k1):
         row = at + s1 * k2
         mine = given[s1]

@@ -21,7 +21,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.compilation.jit import bare, inlined
-from mapmrf.engines.messages.factor_messages import FactorMessages, best_completions, factor_top
+from mapmrf.engines.messages.factor_messages import FactorMessages, factor_top
 from mapmrf.engines.messages.visit_order import Neighbours
 from mapmrf.kernels.max_marginals import FactorScratch, form_messages, table_max_marginals, weight_of
 from mapmrf.kernels.pair_transforms import form_of
@@ -201,21 +201,58 @@ def gather_beliefs(tables: FactorMessages, theta_v: Floats, neighbours: Neighbou
 
 
 @inlined
+def best_completions(
+    e: int, f: int, at: int, n_free: int, tables: FactorMessages, share: float, labels: Ints, scratch: FactorScratch
+) -> None:
+    """Factor `f`'s message along edge `e` from entry `at` of its table on, variables that have a label fixed at it."""
+    scope, card_e, edge_ptr = tables.scope, tables.card_e, tables.edge_ptr
+    best, state, stride, weight = scratch.out, scratch.state, scratch.start, weight_of(tables.weight, f)
+    first, last = tables.scope_ptr[f], tables.scope_ptr[f + 1]
+    step = 1
+    for edge in range(last - 1, first - 1, -1):
+        state[edge - first], stride[edge - first] = 0, step
+        step *= card_e[edge]
+    for s in range(card_e[e]):
+        best[s] = -np.inf
+    for _ in range(n_free):
+        value, place = 0.0, at
+        for edge in range(first, last):
+            if edge != e and labels[scope[edge]] < 0:
+                s = state[edge - first]
+                value += share * tables.belief[tables.state_at[edge] + s] - tables.lam[edge_ptr[edge] + s]
+                place += stride[edge - first] * s
+        for s in range(card_e[e]):
+            best[s] = max(best[s], value + weight * tables.theta_t[place + s * stride[e - first]])
+        for edge in range(first, last):  # the next configuration of the free variables
+            if edge != e and labels[scope[edge]] < 0:
+                state[edge - first] += 1
+                if state[edge - first] < card_e[edge]:
+                    break
+                state[edge - first] = 0
+
+
+@inlined
 def fixed_message(e: int, f: int, tables: FactorMessages, share: float, labels: Ints, scratch: FactorScratch) -> None:
     """Fill `out` with factor `f`'s message along edge `e`, given the labels that its other variables have so far."""
-    edge_ptr, given, place, known = tables.edge_ptr, scratch.given, 0, False
-    for edge in range(tables.scope_ptr[f], tables.scope_ptr[f + 1]):
-        fixed = labels[tables.scope[edge]] >= 0
-        known = known or fixed
-        for s in range(tables.card_e[edge]):
-            sent = share * tables.belief[tables.state_at[edge] + s] - tables.lam[edge_ptr[edge] + s]
-            given[place] = 0.0 if fixed or edge == e else sent
-            place += 1
-    if known:
-        best_completions(f, e, tables, labels, scratch)
-    else:
+    best, at, stride, step, known, n_free = scratch.out, np.int64(tables.table_at[f]), 1, 1, False, 1
+    for edge in range(tables.scope_ptr[f + 1] - 1, tables.scope_ptr[f] - 1, -1):
+        label = labels[tables.scope[edge]]
+        if edge == e:
+            step = stride
+        elif label < 0:
+            n_free *= tables.card_e[edge]
+        else:
+            known = True
+            at += stride * label
+        stride *= tables.card_e[edge]
+    if not known:
         for s in range(tables.card_e[e]):
-            scratch.out[s] = tables.lam[edge_ptr[e] + s]
+            best[s] = tables.lam[tables.edge_ptr[e] + s]
+    elif n_free == 1:  # nothing to maximise over: twice as fast as by `best_completions`
+        for s in range(tables.card_e[e]):
+            best[s] = weight_of(tables.weight, f) * tables.theta_t[at + s * step]
+    else:
+        best_completions(e, f, int(at), n_free, tables, share, labels, scratch)
 
 
 @bare
@@ -278,8 +315,9 @@ def bound_of_tables(
         left[s] = theta_v[s]
     total = 0.0
     for f in range(len(tables.table_at)):
-        base = edge_ptr[scope_ptr[f]]
-        for e in range(scope_ptr[f], scope_ptr[f + 1]):
+        first, arity = scope_ptr[f], scope_ptr[f + 1] - scope_ptr[f]
+        base = edge_ptr[first]
+        for e in range(first, first + arity):
             shift = tables.state_at[e] - edge_ptr[e]
             for at in range(edge_ptr[e], edge_ptr[e + 1]):
                 s = shift + at
@@ -288,7 +326,7 @@ def bound_of_tables(
                     lam = (rho[f] - parent[e]) * b[s] - tables.lam[at]
                     left[s] -= lam
                 scratch.given[at - base] = lam
-        total += factor_top(f, tables, scratch)
+        total += factor_top(f, first, arity, tables, scratch)
     for i in range(len(var_ptr) - 1):
         top = -np.inf
         for s in range(var_ptr[i], var_ptr[i + 1]):

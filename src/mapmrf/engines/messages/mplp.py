@@ -11,15 +11,11 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges, short
 from mapmrf.compilation.jit import bare, compiled, inlined
-from mapmrf.engines.messages.factor_messages import (
-    FactorMessages,
-    best_completions,
-    factor_top,
-)
+from mapmrf.engines.messages.factor_messages import FactorMessages, factor_top
 from mapmrf.engines.messages.sweeps import Chunks, begin_pass, divide_sweep, run_worker, share_sweep
 from mapmrf.engines.messages.visit_order import Neighbours
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
-from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, weight_of
+from mapmrf.kernels.max_marginals import FactorScratch, form_max_marginals, max_marginals, pair_max_marginals, weight_of
 from mapmrf.kernels.pair_transforms import form_of
 from mapmrf.model.problem import Problem
 from mapmrf.model.structured_pairs import NO_FORM
@@ -189,7 +185,8 @@ class Dual:
             decode_all(core, backward, self.regions, self.neighbours, labels, self.scratch[0])
         else:
             self.sweep(not backward, core, labels, self.scratch, self.decode_chunks)
-        decode_all(rest, False, self.regions, self.neighbours, labels, self.scratch[0])
+        if len(rest):
+            decode_all(rest, False, self.regions, self.neighbours, labels, self.scratch[0])
         return labels
 
     def sizes(self, factors: Ints) -> Ints:
@@ -378,7 +375,12 @@ def give_pair(a: int, plain: bool, regions: FactorMessages, scratch: FactorScrat
     weight, form = 1.0, NO_FORM
     if not plain:
         weight, form = weight_of(regions.weight, a), form_of(scratch.pairs.forms, a)
-    max_marginals(form, regions.theta_t, at, card_e, first, 2, weight, scratch)
+    if form >= 0:
+        form_max_marginals(form, weight, k1, scratch)
+    elif weight == 1.0:
+        pair_max_marginals(regions.theta_t, at, k1, k2, 1.0, scratch)
+    else:
+        pair_max_marginals(regions.theta_t, at, k1, k2, weight, scratch)
     give_out(0.5, i_at, base, 0, k1, belief, lam, scratch)
     give_out(0.5, j_at, base + k1, k1, k2, belief, lam, scratch)
 
@@ -404,7 +406,10 @@ def pass_factors(regions: FactorMessages, visit: Ints, toward: Ints, backward: b
             take_back(state_at[e], base + place, place, card_e[e], belief, lam, given)
             place += card_e[e]
         weight, form = weight_of(regions.weight, a), form_of(scratch.pairs.forms, a)
-        max_marginals(form, regions.theta_t, regions.table_at[a], card_e, first, arity, weight, scratch)
+        if form >= 0:
+            form_max_marginals(form, weight, card_e[first], scratch)
+        else:
+            max_marginals(regions.theta_t, regions.table_at[a], card_e, first, arity, weight, scratch)
         place = 0
         for e in range(first, scope_ptr[a + 1]):
             share = 1.0 / arity
@@ -448,31 +453,21 @@ def dual_worker(*arguments: Any) -> bool:
     return run_worker(visit_dual, arguments)
 
 
-@inlined
-def take_messages(a: int, regions: FactorMessages, given: Floats) -> None:
-    """Fill `given` with a factor's messages, negative; -inf where a state is impossible: messages are stale there."""
-    place = 0
-    for e in range(regions.scope_ptr[a], regions.scope_ptr[a + 1]):
-        for s in range(regions.card_e[e]):
-            gone = regions.belief[regions.state_at[e] + s] == -np.inf
-            given[place] = -np.inf if gone else -regions.lam[regions.edge_ptr[e] + s]
-            place += 1
-
-
 @bare
 def bound_of(regions: FactorMessages, begin: int, end: int, scratch: FactorScratch) -> float:
     """Sum the maxima of the reparametrised tables of some factors, and those of all beliefs with the first ones."""
-    var_ptr, belief, lam, total = regions.var_ptr, regions.belief, regions.lam, 0.0
+    var_ptr, scope_ptr, state_at, card_e = regions.var_ptr, regions.scope_ptr, regions.state_at, regions.card_e
+    lam, belief, given, total = regions.lam, regions.belief, scratch.given, 0.0
     for i in range(len(var_ptr) - 1 if begin == 0 else 0):
         top = -np.inf
         for s in range(var_ptr[i], var_ptr[i + 1]):
             top = max(top, belief[s])
         total += top
     for a in range(begin, end):
-        first = regions.scope_ptr[a]
-        if regions.scope_ptr[a + 1] - first == 2 and regions.card_e[first] == regions.card_e[first + 1] == 2:
-            # twice as fast as by `factor_top`
-            i_at, j_at, base = regions.state_at[first], regions.state_at[first + 1], regions.edge_ptr[first]
+        first = scope_ptr[a]
+        arity = scope_ptr[a + 1] - first
+        if arity == 2 and card_e[first] == 2 and card_e[first + 1] == 2:  # twice as fast as by `factor_top`
+            i_at, j_at, base = state_at[first], state_at[first + 1], regions.edge_ptr[first]
             g0 = -lam[base] if belief[i_at] > -np.inf else -np.inf
             g1 = -lam[base + 1] if belief[i_at + 1] > -np.inf else -np.inf
             h0 = -lam[base + 2] if belief[j_at] > -np.inf else -np.inf
@@ -481,9 +476,14 @@ def bound_of(regions: FactorMessages, begin: int, end: int, scratch: FactorScrat
             top0 = max(weight * theta[at] + (g0 + h0), weight * theta[at + 1] + (g0 + h1))
             top1 = max(weight * theta[at + 2] + (g1 + h0), weight * theta[at + 3] + (g1 + h1))
             total += max(top0, top1)
-        else:
-            take_messages(a, regions, scratch.given)
-            total += factor_top(a, regions, scratch)
+            continue
+        place = 0
+        for e in range(first, first + arity):
+            for s in range(card_e[e]):
+                gone = belief[state_at[e] + s] == -np.inf  # messages of impossible states are stale
+                given[place] = -np.inf if gone else -lam[regions.edge_ptr[e] + s]
+                place += 1
+        total += factor_top(a, first, arity, regions, scratch)
     return total
 
 
@@ -552,10 +552,7 @@ def decode_all(
             for e in range(first, scope_ptr[a + 1]):
                 known = known or labels[scope[e]] >= 0
             if known:
-                take_messages(a, regions, scratch.given)
-                best_completions(a, own, regions, labels, scratch)
-                for s in range(n_states):
-                    score[s] += scratch.out[s]
+                add_best(a, own, n_states, regions, labels, score, scratch)
         best = 0
         for s in range(1, n_states):
             if score[s] > score[best]:
@@ -575,3 +572,38 @@ def add_row(a: int, is_first: bool, label: int, n_states: int, regions: FactorMe
         at, step = regions.table_at[a] + label * regions.card_e[first + 1], 1
     for s in range(n_states):
         score[s] += weight * regions.theta_t[at + s * step] - (lam[mine + s] + lam[other])
+
+
+@inlined
+def add_best(
+    a: int, own: int, n_states: int, regions: FactorMessages, labels: Ints, score: Floats, scratch: FactorScratch
+) -> None:
+    """Add to the states of edge `own` the best entries of factor `a`'s reparametrised table that agree with labels."""
+    # Fixed states are not tested for being impossible: where every state breaks a constraint, one of them is chosen.
+    scope, card_e, lam, edge_ptr = regions.scope, regions.card_e, regions.lam, regions.edge_ptr
+    state, most, weight = scratch.state, scratch.start, weight_of(regions.weight, a)
+    first = regions.scope_ptr[a]
+    arity = regions.scope_ptr[a + 1] - first
+    for s in range(n_states):
+        n_configs = 1
+        for k in range(arity):
+            label = s if first + k == own else labels[scope[first + k]]
+            state[k] = max(0, label)
+            most[k] = 1 if label >= 0 else card_e[first + k]
+            n_configs *= most[k]
+        top = -np.inf
+        for _ in range(n_configs):
+            place, taken = 0, 0.0
+            for k in range(arity):
+                place = place * card_e[first + k] + state[k]
+                taken += lam[edge_ptr[first + k] + state[k]]
+                if most[k] > 1 and regions.belief[regions.state_at[first + k] + state[k]] == -np.inf:
+                    taken = np.inf  # messages of impossible states are stale
+            top = max(top, weight * regions.theta_t[regions.table_at[a] + place] - taken)
+            for k in range(arity - 1, -1, -1):  # the next configuration of the free variables
+                if most[k] > 1:
+                    state[k] += 1
+                    if state[k] < most[k]:
+                        break
+                    state[k] = 0
+        score[s] += top

@@ -229,7 +229,7 @@ class AutoRun(SharedRun):
                     scout_at *= 2
                     if best.gap <= SETTINGS.loose_gap:
                         yield from self.called_scouts().climb(state.passes.best, 1)
-                    elif self.scouts is None:
+                    elif self.scouts is None:  # tables that stand for constraints have had their chains before
                         yield from self.called_scouts().first()
             if best.gap < math.inf and not shared.is_refuted("relax"):
                 shared.state_bounds = state.passes.state_bounds()

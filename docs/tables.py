@@ -25,6 +25,7 @@ from typing import Any
 import mapmrf
 import mapmrf.formats
 from mapmrf.methods.auto.settings import Settings
+from mapmrf.run.registry import described_options
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -78,12 +79,23 @@ def is_error(value: object) -> bool:
 
 
 def method_table(page: Path) -> str:
-    """All methods with their titles, and whether they give a bound and are exact."""
+    """The methods that most users need."""
+    return promises(page, lambda cls: cls.recommended)
+
+
+def all_methods(page: Path) -> str:
+    """The recommended methods, then the others."""
+    others = promises(page, lambda cls: not cls.recommended)
+    return f"{method_table(page)}\n\nMethods of the paper, and building blocks:\n\n{others}"
+
+
+def promises(page: Path, chosen: Callable[[type[mapmrf.Method]], bool]) -> str:
+    """Some methods with their titles, and whether they give a bound and are exact."""
     folder = Path(os.path.relpath(DOCS / "methods", page.parent)).as_posix()
     rows = []
     for name, cls in ordered_methods():
         link = f"[`{name}`]({folder}/{name}.md)" + (" (default)" if name == default_method() else "")
-        rows.append([link, cls.title, bound_promise(cls), exact_promise(cls)])
+        rows += [[link, cls.title, bound_promise(cls), exact_promise(cls)]] if chosen(cls) else []
     return markdown(["name", "what it is", "upper bound", "exact"], rows)
 
 
@@ -109,12 +121,7 @@ def overview(page: Path) -> str:
     """All methods by family: what they have in common, then a table of each."""
     parts = []
     for family, about in FAMILIES.items():
-        rows = [
-            [f"[`{name}`]({name}.md)", cls.title, bound_promise(cls), exact_promise(cls)]
-            for name, cls in ordered_methods()
-            if cls.family == family
-        ]
-        table = markdown(["name", "what it is", "upper bound", "exact"], rows)
+        table = promises(page, lambda cls, family=family: cls.family == family)  # type: ignore[misc]
         parts.append(f"## {family[0].upper()}{family[1:]}\n\n{about}\n\n{table}")
     return "\n\n".join(parts)
 
@@ -172,7 +179,7 @@ def exact_promise(cls: type[mapmrf.Method]) -> str:
 def option_table(page: Path) -> str:
     """The options of the method that the page is about; options that are documented together share a row."""
     cls = mapmrf.methods()[page.stem]
-    documented = dict(attributes(inspect.getdoc(cls) or ""))
+    documented = {names: plain(text) for names, text in described_options(cls).items()}
     options = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     listed = [name for names in documented for name in names]
     if sorted(listed) != sorted(options):
@@ -183,14 +190,6 @@ def option_table(page: Path) -> str:
         values = ["<br>".join(shown(getattr(method, name)) for name in names) for method in columns.values()]
         rows.append(["<br>".join(f"`{name}`" for name in names), *values, meaning])
     return markdown(["option", *columns, "meaning"], rows)
-
-
-def attributes(doc: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Names and description of every entry in the section `Attributes` of a numpydoc docstring."""
-    section = re.search(r"^Attributes\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", doc, re.MULTILINE | re.DOTALL)
-    for entry in re.finditer(r"^(\S[^\n]*)\n((?: +[^\n]*\n?|\n)*)", section[1] if section else "", re.MULTILINE):
-        names = entry[1].split(" : ")[0].split(", ")
-        yield tuple(name.strip() for name in names), plain(entry[2])
 
 
 def presets(documented: dict[tuple[str, ...], str]) -> list[str]:
@@ -246,14 +245,29 @@ def format_row(module: ModuleType) -> list[str]:
     return [", ".join(f"`{suffix}`" for suffix in module.SUFFIXES), plain(text)]
 
 
+# -- the reference ----------------------------------------------------------------------------------------------------
+
+
+def reference(page: Path) -> str:
+    """The pages of the reference in the order of the navigation, each with the names on it."""
+    rows = []
+    for name in re.findall(r"api/(\w+)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")):
+        text = (DOCS / "api" / f"{name}.md").read_text(encoding="utf-8")
+        names = [path.rpartition(".")[2] for path in re.findall(r"^::: (\S+)$", text, re.MULTILINE)]
+        rows.append([f"[{text.splitlines()[0].removeprefix('# ')}](api/{name}.md)", ", ".join(f"`{n}`" for n in names)])
+    return markdown(["page", "names"], rows)
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     "methods": method_table,
+    "all_methods": all_methods,
     "overview": overview,
     "classes": class_list,
     "constraints": constraint_table,
     "options": option_table,
     "settings": setting_table,
     "formats": format_table,
+    "reference": reference,
 }
 
 if __name__ == "__main__":

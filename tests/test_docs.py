@@ -305,7 +305,8 @@ def exported(package: str) -> list[Any]:
 
 def referenced() -> dict[str, Any]:
     """Functions and classes of the reference by full name; the module of errors is one entry for all of them."""
-    names = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    texts = [page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").glob("*.md"))]
+    names = [name for text in texts for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)]
     if importlib.util.find_spec("torch") is None:  # an extra; its layers cannot be imported then
         names = [name for name in names if not name.startswith("mapmrf.torch.layers.")]
     found = {name: thing_of(name) for name in names if name != "mapmrf.errors"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import mapmrf
+from mapmrf.run.registry import described_options
 from scripts import ROOT, script
 
 tables = script("docs/tables.py")
@@ -27,7 +28,7 @@ def test_the_stubs_of_the_package_are_up_to_date() -> None:
     ("page", "table"),
     [
         ("README.md", "methods"),
-        ("docs/how-to-choose.md", "methods"),
+        ("docs/how-to-choose.md", "all_methods"),
         ("docs/formats.md", "formats"),
         ("docs/methods/index.md", "overview"),
         *((f"docs/methods/{name}.md", "options") for name in sorted(mapmrf.methods())),
@@ -50,8 +51,8 @@ def test_every_suffix_is_in_the_table_of_formats() -> None:
 
 def test_options_that_are_documented_together_share_a_row() -> None:
     section = "Attributes\n----------\nrho, eta\n    First ``x``\n    and growth.\ntol : float\n    Limit.\n"
-    doc = f"What it does.\n\n{section}\nNotes\n-----\nNone.\n"
-    assert list(tables.attributes(doc)) == [(("rho", "eta"), "First `x` and growth."), (("tol",), "Limit.")]
+    cls = type("Documented", (), {"__doc__": f"What it does.\n\n{section}\nNotes\n-----\nNone.\n"})
+    assert described_options(cls) == {("rho", "eta"): "First ``x`` and growth.", ("tol",): "Limit."}
 
 
 def test_an_option_without_a_description_is_an_error(monkeypatch) -> None:
@@ -88,16 +89,16 @@ def test_check_names_the_pages_that_are_out_of_date(tmp_path, monkeypatch, capsy
 
 def test_the_navigation_groups_the_methods_by_family_in_the_same_order() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    part = text.split("  - Methods:\n")[1].split("\n  - ")[0]
+    part = text.split("      - All methods:\n")[1].split("\n  - ")[0]
     found: dict[str, list[str]] = {}
     for line in part.splitlines():
-        if group := re.fullmatch(r"      - (.+):", line):
+        if group := re.fullmatch(r" {10}- (.+):", line):
             found[group[1].lower()] = []
-        elif entry := re.fullmatch(r"          - (\w+): methods/\1\.md", line):
-            found[list(found)[-1]].append(entry[1])
         else:
-            assert line == "      - methods/index.md"
-    assert list(found) == [family.lower() for family in tables.FAMILIES]
-    for family in tables.FAMILIES:
-        expected = {name for name, cls in mapmrf.methods().items() if cls.family == family}
-        assert set(found[family.lower()]) == expected and len(found[family.lower()]) == len(expected)
+            found[list(found)[-1]] += re.fullmatch(r" {14}- (\w+): methods/\1\.md", line).groups()
+    families = {
+        family: {n for n, cls in mapmrf.methods().items() if cls.family == family} for family in tables.FAMILIES
+    }
+    assert {family: set(names) for family, names in found.items()} == {f.lower(): n for f, n in families.items()}
+    assert list(found) == [family.lower() for family in families]
+    assert all(len(names) == len(set(names)) for names in found.values())

@@ -5,6 +5,7 @@ import gzip
 import inspect
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -284,6 +285,9 @@ def test_methods():
     assert known["exhaustive"]["exact"] is True
     assert known["icm"]["gives_bound"] is False
     assert known["icm"]["options"]["starts"] == 1
+    assert 6 <= sum(about["recommended"] for about in known.values()) <= 10 and known["auto"]["recommended"]
+    assert set(json.loads(done("methods", "icm", "--json"))) == {"icm"}
+    assert re.search(r"starts=1\n +Number of ", done("methods", "icm"))
 
 
 @pytest.mark.parametrize(

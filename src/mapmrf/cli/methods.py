@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+import textwrap
 import types
 import typing
 from collections.abc import Iterable, Sequence
@@ -81,26 +82,38 @@ def tune(
 
 
 @cli.main.command()
+@click.argument("names", metavar="[NAME]...", nargs=-1)
 @cli.json_option
-def methods(as_json: bool) -> None:
-    """List the methods, what each provides, and its options."""
-    from mapmrf.run.registry import methods
+def methods(names: Sequence[str], as_json: bool) -> None:
+    """List the methods and what each provides, or the options of the methods NAME."""
+    from mapmrf.run.registry import described_options, method_class, methods
 
-    known: dict[str, dict[str, Any]] = {}
-    for name, cls in methods().items():
-        flags = {flag: getattr(cls, flag) for flag in ("gives_bound", "exact", "exact_on_trees")}
-        options = dataclasses.asdict(cls())  # type: ignore[call-overload]
-        known[name] = {"title": cls.title, "family": cls.family, **flags, "options": options}
+    chosen = {name: method_class(name) for name in names} or methods()
     if as_json:
+        known: dict[str, dict[str, Any]] = {}
+        for name, cls in chosen.items():
+            flags = {key: getattr(cls, key) for key in ("recommended", "gives_bound", "exact", "exact_on_trees")}
+            options = dataclasses.asdict(cls())  # type: ignore[call-overload]
+            known[name] = {"title": cls.title, "family": cls.family, **flags, "options": options}
         click.echo(cli.strict_json(known))
-        return
-    rows, lines = [], []
-    for name, about in known.items():
-        exact = "yes" if about["exact"] else "on trees" if about["exact_on_trees"] else "no"
-        bound = "yes" if about["gives_bound"] else "no"
-        rows.append({"name": name, "bound": bound, "exact": exact, "title": about["title"]})
-        lines.append(f"{name}: " + ", ".join(f"{key}={value}" for key, value in about["options"].items()))
-    click.echo("\n".join([cli.table(rows), "", "Options for --set, with their defaults", *lines]))
+    elif names:
+        for name, cls in chosen.items():
+            click.echo(f"{name}: {cls.title}")
+            for together, meaning in described_options(cls).items():
+                click.echo("  " + ", ".join(f"{key}={getattr(cls(), key)}" for key in together))
+                click.echo(
+                    textwrap.fill(meaning.replace("``", ""), 100, initial_indent=" " * 6, subsequent_indent=" " * 6)
+                )
+    else:
+        for recommended, heading in ((True, ""), (False, "\nMethods of the paper, and building blocks\n")):
+            rows = []
+            for name, cls in chosen.items():
+                if cls.recommended == recommended:
+                    exact = "yes" if cls.exact else "on trees" if cls.exact_on_trees else "no"
+                    bound = "yes" if cls.gives_bound else "no"
+                    rows.append({"name": name, "bound": bound, "exact": exact, "title": cls.title})
+            click.echo(heading + cli.table(rows))
+        click.echo("\nmapmrf methods NAME lists the options of a method, for --set.")
 
 
 # -- options as text -------------------------------------------------------------------------------------------------

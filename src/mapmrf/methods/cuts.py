@@ -117,6 +117,7 @@ class Cuts(Phases):
     name: ClassVar[str] = "cuts"
     title: ClassVar[str] = "branch and cut with HiGHS or SCIP"
     family: ClassVar[str] = "exact"
+    recommended: ClassVar[bool] = True
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True

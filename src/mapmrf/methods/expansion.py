@@ -42,6 +42,7 @@ class Expansion(Method):
     name: ClassVar[str] = "expansion"
     title: ClassVar[str] = "alpha-expansion and alpha-beta swap by minimum cuts"
     family: ClassVar[str] = "graph cuts"
+    recommended: ClassVar[bool] = True
 
     max_iterations: PositiveInt = sys.maxsize
     move: Literal["expansion", "swap"] = "expansion"

@@ -121,6 +121,7 @@ class LSLP(LSLPOptions, Method):
     name: ClassVar[str] = "lslp"
     title: ClassVar[str] = "l2-sphere LP by perturbed ADMM"
     family: ClassVar[str] = "ADMM"
+    recommended: ClassVar[bool] = True
     gives_bound: ClassVar[bool] = True
     native_constraints: ClassVar[bool] = True
 

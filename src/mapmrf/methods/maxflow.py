@@ -40,6 +40,7 @@ class MaxFlow(Method):
     name: ClassVar[str] = "maxflow"
     title: ClassVar[str] = "minimum cut: binary submodular models (Boykov-Kolmogorov)"
     family: ClassVar[str] = "graph cuts"
+    recommended: ClassVar[bool] = True
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True

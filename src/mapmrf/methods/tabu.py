@@ -56,6 +56,7 @@ class Tabu(Phases):
     name: ClassVar[str] = "tabu"
     title: ClassVar[str] = "one-flip tabu search with rank-2 restarts and path relinking, binary pairwise models"
     family: ClassVar[str] = "dense binary"
+    recommended: ClassVar[bool] = True
 
     native_constraints: ClassVar[bool] = True
 

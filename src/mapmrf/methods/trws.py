@@ -58,6 +58,7 @@ class TRWS(Method):
     name: ClassVar[str] = "trws"
     title: ClassVar[str] = "sequential tree-reweighted message passing, SRMP for higher-order factors (ogm-TRWS)"
     family: ClassVar[str] = "message passing"
+    recommended: ClassVar[bool] = True
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 

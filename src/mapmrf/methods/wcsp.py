@@ -60,6 +60,7 @@ class WCSP(Phases):
     name: ClassVar[str] = "wcsp"
     title: ClassVar[str] = "exact: branch and bound with soft arc consistency"
     family: ClassVar[str] = "exact"
+    recommended: ClassVar[bool] = True
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True

@@ -187,6 +187,8 @@ class Method(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     family: ClassVar[str] = ""
+    recommended: ClassVar[bool] = False
+    """Whether documentation and command line show the method among the few that most users need."""
     gives_bound: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     exact_on_trees: ClassVar[bool] = False

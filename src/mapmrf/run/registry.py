@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.util
+import inspect
 import logging
 import pkgutil
+import re
 import sys
 import traceback
 from collections.abc import Iterable
@@ -112,6 +114,14 @@ def methods() -> dict[str, type[Method]]:
                 raise
             _log.warning("%s", error)  # a broken plugin must not hide the others
     return found
+
+
+def described_options(cls: type[Method]) -> dict[tuple[str, ...], str]:
+    """What the section `Attributes` of a method's docstring says of its options; some are described together."""
+    doc = inspect.getdoc(cls) or ""
+    section = re.search(r"^Attributes\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", doc, re.MULTILINE | re.DOTALL)
+    entries = re.finditer(r"^(\S[^\n]*)\n((?: +[^\n]*\n?|\n)*)", section[1] if section else "", re.MULTILINE)
+    return {tuple(entry[1].split(" : ")[0].split(", ")): " ".join(entry[2].split()) for entry in entries}
 
 
 def make_method(method: str | Method, options: dict[str, Any], also: Iterable[str] = ()) -> Method:

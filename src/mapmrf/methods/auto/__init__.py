@@ -89,6 +89,7 @@ class Auto(Phases):
     name: ClassVar[str] = "auto"
     title: ClassVar[str] = "portfolio of relaxation, reduction, search and proofs, adapted to the model"
     family: ClassVar[str] = "portfolio"
+    recommended: ClassVar[bool] = True
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
     native_constraints: ClassVar[bool] = True

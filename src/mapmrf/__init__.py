@@ -46,6 +46,8 @@ def __getattr__(name: str) -> object:
     """Import heavy modules only on first use: numpy must not slow down `--help`, nor numba reading a file."""
     import importlib
 
+    if name == "__all__":  # for `from mapmrf import *`
+        return [each for each in __dir__() if not each.startswith("_") and each != "annotations"]
     if name in _MODULES:
         return importlib.import_module(f"mapmrf.{name}")
     module = next((module for module, names in _NAMES.items() if name in names), None)

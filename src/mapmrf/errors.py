@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable
 
+__all__ = [
+    "FormatError", "GraphError", "MapMRFError", "OptionError", "OutOfMemory", "UnknownName", "UnsupportedModel",
+]  # fmt: skip
+
 
 class MapMRFError(Exception):
     """Base class of every error that a user can cause; its message is one clear line.

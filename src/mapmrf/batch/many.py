@@ -213,7 +213,15 @@ Stopped = Callable[[], bool]
 
 
 class NotSolved(MapMRFError):
-    """Returned in place of a result if the batch was interrupted before the model's turn."""
+    """Returned in place of a result if the batch was interrupted before the model's turn.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graphs = [mapmrf.datasets.grid(3, 3, seed=seed) for seed in range(3)]
+    >>> [isinstance(each, mapmrf.batch.NotSolved) for each in mapmrf.solve_many(graphs, "icm")]
+    [False, False, False]
+    """
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,6 +34,7 @@ _NAMES = {
     "sampler": ("MapMRFSampler",),
 }
 _LAZY = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_LAZY)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,19 +12,37 @@ otherwise. It is hard, or has a penalty that is subtracted from the value if it 
 
 from typing import TYPE_CHECKING
 
-from mapmrf.constraints.flat import ConstraintKind as ConstraintKind
-from mapmrf.constraints.flat import Constraints as Constraints
-from mapmrf.constraints.statements import Constraint as Constraint
-from mapmrf.constraints.statements import all_different as all_different
-from mapmrf.constraints.statements import at_least_one as at_least_one
-from mapmrf.constraints.statements import at_most_k as at_most_k
-from mapmrf.constraints.statements import at_most_one as at_most_one
-from mapmrf.constraints.statements import exactly_k as exactly_k
-from mapmrf.constraints.statements import exactly_one as exactly_one
-from mapmrf.constraints.statements import label_cost as label_cost
-from mapmrf.constraints.statements import linear as linear
-from mapmrf.constraints.statements import or_with_output as or_with_output
-from mapmrf.constraints.statements import xor as xor
+from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.constraints.statements import (
+    Constraint,
+    all_different,
+    at_least_one,
+    at_most_k,
+    at_most_one,
+    exactly_k,
+    exactly_one,
+    label_cost,
+    linear,
+    or_with_output,
+    xor,
+)
+
+__all__ = [
+    "Constraint",
+    "ConstraintKind",
+    "Constraints",
+    "all_different",
+    "at_least_one",
+    "at_most_k",
+    "at_most_one",
+    "exactly_k",
+    "exactly_one",
+    "label_cost",
+    "linear",
+    "or_with_output",
+    "regular",
+    "xor",
+]
 
 if TYPE_CHECKING:
     from mapmrf.constraints.kinds.regular import regular as regular

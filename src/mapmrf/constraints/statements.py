@@ -20,7 +20,15 @@ Indicator = int | str | tuple[int | str, int | str]
 
 @dataclass(frozen=True)
 class Constraint:
-    """A constraint, not yet attached to a graph: see `FactorGraph.with_constraints`."""
+    """A constraint, not yet attached to a graph: see `FactorGraph.with_constraints`.
+
+    Examples
+    --------
+    >>> from mapmrf import constraints
+    >>> each = constraints.at_most_k([0, 1, 2], 2, penalty=1.5)
+    >>> each.name, each.upper, each.penalty
+    ('at_most_k', 2.0, 1.5)
+    """
 
     name: str  # the function that made it
     kind: ConstraintKind

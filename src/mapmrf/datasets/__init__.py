@@ -1,16 +1,29 @@
 """Models for experiments: the catalogue of the paper's sets, look-alikes, and other generators."""
 
-from mapmrf.datasets.catalogue import Entry as Entry
-from mapmrf.datasets.catalogue import ModelSet as ModelSet
-from mapmrf.datasets.catalogue import data_folders as data_folders
-from mapmrf.datasets.catalogue import entries as entries
-from mapmrf.datasets.catalogue import locate as locate
-from mapmrf.datasets.catalogue import sets as sets
-from mapmrf.datasets.catalogue import verify as verify
-from mapmrf.datasets.generate import PottsImage as PottsImage
-from mapmrf.datasets.generate import grid as grid
-from mapmrf.datasets.generate import lookalike as lookalike
-from mapmrf.datasets.generate import lookalike_name as lookalike_name
-from mapmrf.datasets.generate import n_lookalikes as n_lookalikes
-from mapmrf.datasets.generate import potts_image as potts_image
-from mapmrf.datasets.generate import random_graph as random_graph
+from mapmrf.datasets.catalogue import Entry, ModelSet, data_folders, entries, locate, sets, verify
+from mapmrf.datasets.generate import (
+    PottsImage,
+    grid,
+    lookalike,
+    lookalike_name,
+    n_lookalikes,
+    potts_image,
+    random_graph,
+)
+
+__all__ = [
+    "Entry",
+    "ModelSet",
+    "PottsImage",
+    "data_folders",
+    "entries",
+    "grid",
+    "locate",
+    "lookalike",
+    "lookalike_name",
+    "n_lookalikes",
+    "potts_image",
+    "random_graph",
+    "sets",
+    "verify",
+]

@@ -27,6 +27,8 @@ from mapmrf.formats import files as _files
 from mapmrf.formats.files import AnyPath, names_lost, plain_name, read_bytes
 from mapmrf.model.graph import FactorGraph
 
+__all__ = ["read", "suffixes", "write"]
+
 _VALUES = ("potential", "log", "cost")
 _log = logging.getLogger("mapmrf")
 

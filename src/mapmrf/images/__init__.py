@@ -11,27 +11,44 @@ These are log potentials (H, W, L), to be maximised; functions named ``unary_fro
 [[0, 0, 1], [0, 1, 1]]
 """
 
-from mapmrf.images.grids import MemoryEstimate as MemoryEstimate
-from mapmrf.images.grids import estimate_memory as estimate_memory
-from mapmrf.images.grids import grid_model as grid_model
-from mapmrf.images.grids import to_image as to_image
-from mapmrf.images.neighbours import contrast_weights as contrast_weights
-from mapmrf.images.neighbours import neighbour_offsets as neighbour_offsets
-from mapmrf.images.neighbours import smoothness_table as smoothness_table
-from mapmrf.images.solving import LabelledImage as LabelledImage
-from mapmrf.images.solving import denoise as denoise
-from mapmrf.images.solving import segment as segment
-from mapmrf.images.solving import stereo as stereo
-from mapmrf.images.superpixels import Adjacency as Adjacency
-from mapmrf.images.superpixels import label_image as label_image
-from mapmrf.images.superpixels import region_adjacency as region_adjacency
-from mapmrf.images.superpixels import region_sums as region_sums
-from mapmrf.images.superpixels import superpixel_model as superpixel_model
-from mapmrf.images.unaries import GaussianMixture as GaussianMixture
-from mapmrf.images.unaries import census as census
-from mapmrf.images.unaries import kmeans as kmeans
-from mapmrf.images.unaries import unary_from_differences as unary_from_differences
-from mapmrf.images.unaries import unary_from_probabilities as unary_from_probabilities
-from mapmrf.images.unaries import unary_from_seeds as unary_from_seeds
-from mapmrf.images.unaries import unary_from_stereo as unary_from_stereo
-from mapmrf.images.unaries import without_data as without_data
+from mapmrf.images.grids import MemoryEstimate, estimate_memory, grid_model, to_image
+from mapmrf.images.neighbours import contrast_weights, neighbour_offsets, smoothness_table
+from mapmrf.images.solving import LabelledImage, denoise, segment, stereo
+from mapmrf.images.superpixels import Adjacency, label_image, region_adjacency, region_sums, superpixel_model
+from mapmrf.images.unaries import (
+    GaussianMixture,
+    census,
+    kmeans,
+    unary_from_differences,
+    unary_from_probabilities,
+    unary_from_seeds,
+    unary_from_stereo,
+    without_data,
+)
+
+__all__ = [
+    "Adjacency",
+    "GaussianMixture",
+    "LabelledImage",
+    "MemoryEstimate",
+    "census",
+    "contrast_weights",
+    "denoise",
+    "estimate_memory",
+    "grid_model",
+    "kmeans",
+    "label_image",
+    "neighbour_offsets",
+    "region_adjacency",
+    "region_sums",
+    "segment",
+    "smoothness_table",
+    "stereo",
+    "superpixel_model",
+    "to_image",
+    "unary_from_differences",
+    "unary_from_probabilities",
+    "unary_from_seeds",
+    "unary_from_stereo",
+    "without_data",
+]

@@ -12,13 +12,19 @@ problems by `mapmrf.learn.training` or any method.
 
 from __future__ import annotations
 
-from mapmrf.learn.features import Example as Example
-from mapmrf.learn.features import LinearModel as LinearModel
-from mapmrf.learn.frank_wolfe import StochasticDescent as StochasticDescent
-from mapmrf.learn.frank_wolfe import StructuredSVM as StructuredSVM
-from mapmrf.learn.training import Hinge as Hinge
-from mapmrf.learn.training import Likelihood as Likelihood
-from mapmrf.learn.training import Trained as Trained
-from mapmrf.learn.training import TrainingPoint as TrainingPoint
-from mapmrf.learn.training import hinge_loss as hinge_loss
-from mapmrf.learn.training import log_likelihood as log_likelihood
+from mapmrf.learn.features import Example, LinearModel
+from mapmrf.learn.frank_wolfe import StochasticDescent, StructuredSVM
+from mapmrf.learn.training import Hinge, Likelihood, Trained, TrainingPoint, hinge_loss, log_likelihood
+
+__all__ = [
+    "Example",
+    "Hinge",
+    "Likelihood",
+    "LinearModel",
+    "StochasticDescent",
+    "StructuredSVM",
+    "Trained",
+    "TrainingPoint",
+    "hinge_loss",
+    "log_likelihood",
+]

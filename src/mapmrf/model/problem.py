@@ -78,18 +78,43 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A compiled factor graph: the input of a method."""
+    """A compiled factor graph: the input of a method.
 
-    graph: FactorGraph  # the original model; its factor `order[a]` is factor `a` here
-    batches: tuple[Batch, ...]  # the factors, grouped by shape
-    sorted_by: Ints | None  # the new order of the factors, or None if they were already sorted; see `order`
-    # scope_ptr, scope, table_at: as in the graph, in the new order of the factors
+    Attributes
+    ----------
+    graph
+        The original model; its factor `order[a]` is factor `a` here.
+    batches
+        The factors, grouped by shape.
+    sorted_by
+        The new order of the factors (n_factors,), or None if they were already sorted; see `order`.
+    scope_ptr, scope, table_at
+        As in the graph, in the new order of the factors: (n_factors + 1,), (n_edges,) and (n_factors,).
+    weight
+        Multipliers of the factors' tables (n_factors,), in the new order; empty if all weights are 1.
+    threads
+        Number of threads that a method may use; results do not depend on it.
+    memory
+        How much memory a method may use.
+
+    Examples
+    --------
+    >>> from mapmrf.datasets import grid
+    >>> from mapmrf.method import Problem
+    >>> problem = Problem.compile(grid(3, 3, seed=1))
+    >>> problem.graph.n_vars, len(problem.batches)
+    (9, 1)
+    """
+
+    graph: FactorGraph
+    batches: tuple[Batch, ...]
+    sorted_by: Ints | None
     scope_ptr: Ints
     scope: Ints
     table_at: Ints
-    weight: Floats  # (n_factors,) multipliers of the factors' tables, in the new order; empty if all weights are 1
-    threads: int = 1  # number of threads a method may use; results do not depend on it
-    memory: MemoryBudget = NO_LIMIT  # how much memory a method may use
+    weight: Floats
+    threads: int = 1
+    memory: MemoryBudget = NO_LIMIT
 
     @classmethod
     def compile(cls, graph: FactorGraph, threads: int = 1, memory: MemoryBudget = NO_LIMIT) -> Problem:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,15 +15,53 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mpi_runs import MPIEXEC, NO_MPI, ended, needs_mpi, run_mpi, solved, start_mpi
 
 import mapmrf
 from benchmark_models import benchmark
 from clocks import PATIENCE, wait_until
+from command_line import done
 from mapmrf import distributed
 from mapmrf.datasets import grid, random_graph
 
-pytestmark = needs_mpi
+BESIDE = Path(sys.executable).parent / "mpiexec"
+MPIEXEC = str(BESIDE) if BESIDE.exists() else shutil.which("mpiexec")
+HAS_MPI = MPIEXEC is not None and importlib.util.find_spec("mpi4py") is not None
+pytestmark = pytest.mark.skipif(not HAS_MPI, reason="needs mpi4py and mpiexec: pip install 'mapmrf[mpi]'")
+NO_MPI = 0
+"""In place of a number of ranks: one process that is not started by MPI."""
+
+
+def start_mpi(n: int, *arguments: object) -> subprocess.Popen[str]:
+    command = [str(MPIEXEC), "-n", str(n), sys.executable, "-m", "mapmrf", *map(str, arguments)]
+    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, env=environment, start_new_session=True, **pipes)
+
+
+def ended(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+    """What a command printed, which must end by then."""
+    try:
+        return process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run_mpi(n: int, *arguments: object, code: int = 0) -> str:
+    """Run a command of mapmrf on n ranks; returns its standard output, or standard error if it is to fail."""
+    process = start_mpi(n, *arguments)
+    out, err = ended(process, 300)
+    assert process.returncode == code, err
+    return err if code else out
+
+
+def solved(n: int, *arguments: object) -> dict[str, Any]:
+    """What `solve --json` prints, on ranks or here, but for times."""
+    command = ("solve", *arguments, "--json", "-q")
+    found: dict[str, Any] = json.loads(run_mpi(n, *command) if n else done(*command))
+    for name in ("runtime", "compile_time", "ranks"):
+        del found[name]
+    return found
 
 
 def hard_grid() -> mapmrf.FactorGraph:
@@ -135,18 +175,9 @@ linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="find
 
 @linux
 def test_a_signal_to_one_rank_ends_all_with_the_best_labelling(hard_parts: Path, tmp_path: Path) -> None:
-    arguments = (
-        "--set",
-        "max_iterations=1000000",
-        "--set",
-        "starts=100000",
-        "--json",
-        "-o",
-        tmp_path / "out",
-        "--checkpoint",
-        tmp_path / "state",
-    )
-    process = start_mpi(2, "solve", hard_parts, *arguments, "--every", 0.2)
+    endless = ("--set", "max_iterations=1000000", "--set", "starts=100000")
+    saving = ("--json", "-o", tmp_path / "out", "--checkpoint", tmp_path / "state", "--every", 0.2)
+    process = start_mpi(2, "solve", hard_parts, *endless, *saving)
     wait_until((tmp_path / "state" / "checkpoint.json").exists)
     os.kill(ranks_of(process.pid)[1], signal.SIGTERM)
     out, _ = ended(process, PATIENCE)
@@ -172,9 +203,7 @@ def test_a_killed_rank_ends_all_and_the_run_resumes_to_the_same_answer(
 ) -> None:
     expected, labels = whole
     saving = ("--checkpoint", tmp_path / "state")
-    process = start_mpi(
-        2, "solve", hard_parts, *UNTIL_THE_END, *saving, "--every", 0
-    )  # at every step: it takes its time
+    process = start_mpi(2, "solve", hard_parts, *UNTIL_THE_END, *saving, "--every", 0)  # at every step: it takes time
     wait_until((tmp_path / "state" / "checkpoint.json").exists)
     os.kill(ranks_of(process.pid)[victim], signal.SIGKILL)
     output, error = ended(process, PATIENCE)
@@ -235,7 +264,6 @@ def test_every_rank_leaves_through_mpi(hard_parts: Path, tmp_path: Path, monkeyp
 MODELS = ("grids/grid80x80.f10.uai.gz", "segmentation21/1_28_s.21.uai.gz", "protein/didNotconverge1.uai.gz")
 
 
-@needs_mpi
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -23,29 +22,27 @@ from mapmrf.distributed.run import PartedModel, bound_of_parts, colour_parts, pa
 from mapmrf.formats.solution import read_solution
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
-
-
-def optimum(graph: FactorGraph) -> float:
-    return max(graph.value(labels) for labels in itertools.product(*(range(k) for k in graph.card.tolist())))
-
+from strategies import brute_force
 
 MIXED = random_graph(24, 40, states=(1, 4), arity=(2, 3), hard=0.08, seed=5)
 
 
-@pytest.mark.parametrize(
-    ("graph", "options"),
-    [
-        (grid(9, 9, 2.0, seed=1), {}),
-        (grid(60, 60, 2.0, seed=1), {}),
-        (grid(9, 9, 2.0, seed=1), {"sphere_block": 16}),
-        (grid(9, 9, 2.0, seed=1), {"preset": "paper"}),
-        (grid(9, 9, 2.0, seed=1), {"preset": "paper", "variant": "free", "epsilon": 0.01}),
-        (potts_image(8, 8, 3, noise=1.5, seed=3).graph, {"sphere": "affine", "lp_phase": False}),
-        (MIXED, {}),
-        (MIXED, {"sphere": "off"}),
-        (grid(9, 9, 2.0, seed=1), {"sphere": "factors", "lp_phase": False}),
-    ],
-)
+GRID = grid(9, 9, 2.0, seed=1)
+WAYS = [
+    (GRID, {}),
+    (grid(60, 60, 2.0, seed=1), {}),
+    (grid(150, 90, 2.0, seed=1), {"sphere": "off"}),
+    (GRID, {"preset": "paper", "epsilon": 0.01}),
+    (GRID, {"preset": "paper", "variant": "free", "epsilon": 0.01}),
+    (potts_image(8, 8, 3, noise=1.5, seed=3).graph, {"sphere": "affine", "lp_phase": False}),
+    (MIXED, {}),
+    (MIXED, {"sphere": "off"}),
+    (MIXED, {"sphere": "factors", "lp_phase": False}),
+]
+"""Models, small and with rows long enough for tiles, and what changes the iterations."""
+
+
+@pytest.mark.parametrize(("graph", "options"), [*WAYS, (GRID, {"sphere_block": 16})])
 def test_one_part_is_the_whole_model_to_the_last_bit(graph, options, tmp_path) -> None:
     distributed.partition(graph, tmp_path, 1)
     options = {"max_iterations": 120, "seed": 3, "beliefs": 0, "climb": False, **options}
@@ -57,20 +54,7 @@ def test_one_part_is_the_whole_model_to_the_last_bit(graph, options, tmp_path) -
     assert [point.bound_now for point in found.trace] == [point.bound_now for point in whole.trace]
 
 
-@pytest.mark.parametrize(
-    ("graph", "options"),
-    [
-        (grid(12, 12, 2.0, seed=1), {"lp_phase": False, "starts": 1}),
-        (grid(150, 90, 2.0, seed=1), {"lp_phase": False, "starts": 1}),
-        (grid(150, 90, 2.0, seed=1), {"sphere": "off"}),
-        (grid(12, 12, 2.0, seed=1), {"preset": "paper", "variant": "free", "epsilon": 0.01}),
-        (grid(12, 12, 2.0, seed=1), {"preset": "paper", "epsilon": 0.01}),
-        (potts_image(8, 8, 3, noise=1.5, seed=3).graph, {"sphere": "affine", "lp_phase": False, "starts": 1}),
-        (MIXED, {"lp_phase": False, "starts": 1}),
-        (MIXED, {"sphere": "off"}),
-        (MIXED, {"sphere": "factors", "lp_phase": False, "starts": 1}),
-    ],
-)
+@pytest.mark.parametrize(("graph", "options"), WAYS)
 @pytest.mark.parametrize("cut", ["slabs", "scattered"])
 def test_several_parts_follow_the_whole_model(graph, options, cut, tmp_path, monkeypatch) -> None:
     """While round-off has not grown: bounds and relaxed values of the first iterations agree."""
@@ -78,7 +62,8 @@ def test_several_parts_follow_the_whole_model(graph, options, cut, tmp_path, mon
         owner = np.random.default_rng(1).integers(0, 4, graph.n_vars)
         monkeypatch.setattr("mapmrf.distributed.cutting.owners", lambda *_: owner)
     distributed.partition(graph, tmp_path, 4)
-    options = {"max_iterations": 30, "check_every": 5, "beliefs": 0, "climb": False, **options}
+    options = {"max_iterations": 30, "check_every": 5, "beliefs": 0, "climb": False, "starts": 1, **options}
+    options.setdefault("lp_phase", options.get("sphere") == "off")
     whole, found = mapmrf.solve(graph, "lslp", **options), distributed.solve(tmp_path, **options)
     for one, other in zip(found.trace, whole.trace, strict=True):
         assert one.bound_now == pytest.approx(other.bound_now, rel=1e-9)
@@ -93,7 +78,7 @@ def test_bounds_and_values_are_honest(seed: int, tmp_path: Path) -> None:
     graph = random_graph(9, 14, states=(1, 3), arity=(2, 3), hard=0.1 * (seed % 2), seed=seed)
     distributed.partition(graph, tmp_path, 3, "slabs")
     found = distributed.solve(tmp_path, max_iterations=400)
-    best = optimum(graph)
+    best, _ = brute_force(graph)
     assert found.value == pytest.approx(graph.value(found.gather()))
     assert found.value <= best + 1e-9
     assert found.bound is not None and found.bound >= best - 1e-9
@@ -194,15 +179,6 @@ def test_polishing_never_lowers_the_value_and_ends_where_no_part_gains(name: str
         assert graph.value(again) == graph.value(found)
 
 
-def test_polishing_after_a_run_helps(tmp_path: Path) -> None:
-    graph = grid(20, 20, 3.0, seed=2)
-    distributed.partition(graph, tmp_path, 4)
-    options: dict[str, Any] = {"max_iterations": 20, "lp_phase": False}
-    plain, better = distributed.solve(tmp_path, **options), distributed.solve(tmp_path, polish="chains", **options)
-    assert better.value > plain.value
-    assert better.value == pytest.approx(graph.value(better.gather()), rel=1e-12)
-
-
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("compact", [True, False])
 def test_models_of_parts_add_up_to_the_whole_for_any_labelling(name: str, compact: bool) -> None:
@@ -223,14 +199,18 @@ def test_models_of_parts_add_up_to_the_whole_for_any_labelling(name: str, compac
     assert bound >= mapmrf.solve(graph, "branch").value - 1e-9
 
 
-def test_the_bound_of_a_run_gets_tighter(tmp_path: Path) -> None:
-    graph = grid(12, 12, 2.0, seed=1)
+def test_polishing_and_the_bound_of_parts_help(tmp_path: Path) -> None:
+    graph = grid(12, 12, 3.0, seed=2)
     distributed.partition(graph, tmp_path, 3)
     options: dict[str, Any] = {"lp_iterations": 20, "max_iterations": 40}
-    plain, tight = distributed.solve(tmp_path, **options), distributed.solve(tmp_path, part_bound=50, **options)
+    plain = distributed.solve(tmp_path, **options)
+    tight = distributed.solve(tmp_path, part_bound=50, **options)
+    better = distributed.solve(tmp_path, polish="chains", **options)
     assert plain.bound is not None and tight.bound is not None
     assert mapmrf.solve(graph, "branch").value - 1e-9 <= tight.bound < plain.bound
     assert np.array_equal(tight.gather(), plain.gather())
+    assert better.value > plain.value
+    assert better.value == pytest.approx(graph.value(better.gather()), rel=1e-12)
 
 
 # -- the command line -------------------------------------------------------------------------------------------------

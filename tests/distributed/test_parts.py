@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from mpi_runs import needs_metis
 
 import mapmrf
 from mapmrf import FactorGraph, distributed, images
@@ -24,6 +24,8 @@ from mapmrf.distributed.streaming import stream_partition
 from mapmrf.errors import FormatError, GraphError, OptionError
 from mapmrf.run.state import ArrayFile, read_arrays, write_arrays
 from refusals import refuses
+
+needs_metis = pytest.mark.skipif(importlib.util.find_spec("pymetis") is None, reason="needs pymetis")
 
 MODELS = {
     "grid": grid(7, 9, 2.0, seed=1),
@@ -103,14 +105,28 @@ def test_metis_cuts_less_than_ranges_where_numbers_mean_nothing(tmp_path: Path) 
     assert set(metis(MODELS["weighted"], 12)) == set(range(12))
 
 
-def test_a_part_that_was_written_is_read_back(tmp_path: Path) -> None:
-    folder = distributed.partition(MODELS["random"], tmp_path / "parts", 3, "slabs")
+def assert_same(folder: PartFolder, graph: FactorGraph, owner: np.ndarray, tolerance: float = 0.0) -> None:
+    """The parts in a folder are those of the whole model, but for the sharing of tables and numbers of factors."""
+    n = folder.counts.n_parts
+    assert (folder.counts.n_vars, folder.counts.n_factors) == (graph.n_vars, graph.n_factors)
+    for part, other in zip(folder.read(range(n)), split(graph, owner, n), strict=True):
+        for name in ("n_own", "n_inside", "n_constrained"):
+            assert getattr(part, name) == getattr(other, name)
+        for name in ("var", "state_at", "halo_part", "neighbours", "send_ptr", "send"):
+            assert np.array_equal(getattr(part, name), getattr(other, name)), name
+        assert np.array_equal(np.argsort(part.factor), np.argsort(other.factor))
+        assert np.array_equal(part.graph.scope, other.graph.scope) and not part.graph.theta_v.flags.writeable
+        assert np.allclose(part.graph.theta_v, other.graph.theta_v, rtol=tolerance, atol=tolerance)
+        assert part.graph.constant == pytest.approx(other.graph.constant)
+        for a in range(part.graph.n_factors):
+            assert np.allclose(part.graph.table(a), other.graph.table(a), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parts_that_were_written_are_read_back(name: str, tmp_path: Path) -> None:
+    folder = distributed.partition(MODELS[name], tmp_path / "parts", 3, "slabs")
     assert is_parts(tmp_path / "parts") and not is_parts(tmp_path)
-    expected = split(MODELS["random"], slabs(30, 3), 3)
-    for part, other in zip(folder.read(range(3)), expected, strict=True):
-        assert (part.n_own, part.n_inside, part.n_constrained) == (other.n_own, other.n_inside, other.n_constrained)
-        assert np.array_equal(part.send, other.send) and np.array_equal(part.graph.theta_t, other.graph.theta_t)
-        assert not part.graph.theta_v.flags.writeable
+    assert_same(folder, MODELS[name], slabs(MODELS[name].n_vars, 3))
 
 
 def test_every_damaged_byte_of_a_part_is_noticed(tmp_path: Path) -> None:
@@ -157,13 +173,16 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     refuses(FormatError, "found a file of kind 'part', expected a file of kind 'labels'", read_arrays, path, "labels")
 
 
-def test_labels_by_parts_are_joined(tmp_path: Path) -> None:
+def test_labels_by_parts_are_joined_and_a_result_in_one_piece(tmp_path: Path) -> None:
     graph = MODELS["potts"]
     distributed.partition(graph, tmp_path, 3)
     result = distributed.solve(tmp_path)
     result.write_labels(tmp_path / "labels")
     labels = distributed.join_labels(tmp_path / "labels")
     assert np.array_equal(labels, result.gather()) and graph.value(labels) == pytest.approx(result.value)
+    whole = result.whole()
+    assert isinstance(whole, mapmrf.Result) and whole.value == result.value and whole.gap == result.gap
+    assert f"72 variables, {graph.n_factors} factors, 3 parts on 1 rank" in result.summary()
     (tmp_path / "labels" / "labels-00001.mrf").unlink()
     refuses(FormatError, "the labels of part 1 are missing", distributed.join_labels, tmp_path / "labels")
 
@@ -173,15 +192,6 @@ def test_a_stream_of_random_numbers_is_entered_anywhere(seed: int | list[int]) -
     places = np.random.default_rng(0).integers(0, 200_000, 50)
     assert np.array_equal(uniform_at(seed, places), np.random.default_rng(seed).random(200_000)[places])
     assert np.array_equal(uniform_at(seed, places, skip=7), np.random.default_rng(seed).random(200_007)[7:][places])
-
-
-def test_result_in_one_piece(tmp_path: Path) -> None:
-    graph = grid(6, 6, 2.0, seed=1)
-    distributed.partition(graph, tmp_path, 2)
-    found = distributed.solve(tmp_path, max_iterations=300)
-    whole = found.whole()
-    assert isinstance(whole, mapmrf.Result) and whole.value == found.value and whole.gap == found.gap
-    assert "36 variables, 60 factors, 2 parts on 1 rank" in found.summary()
 
 
 # -- files that are cut while they are read ---------------------------------------------------------------------------
@@ -203,15 +213,7 @@ def test_the_parts_are_those_of_the_model_that_is_read_whole(name, suffix, block
     mapmrf.write(MODELS_STREAMING[name], path)
     graph = mapmrf.read(path)
     folder = stream_partition(path, tmp_path / "parts", 2)
-    assert (folder.counts.n_vars, folder.counts.n_factors) == (graph.n_vars, graph.n_factors)
-    for part, other in zip(folder.read(range(2)), split(graph, slabs(graph.n_vars, 2), 2), strict=True):
-        for array in ("var", "state_at", "factor", "halo_part", "neighbours", "send_ptr", "send"):
-            assert np.array_equal(getattr(part, array), getattr(other, array)), array
-        assert (part.n_own, part.n_inside, part.n_constrained) == (other.n_own, other.n_inside, other.n_constrained)
-        assert np.allclose(part.graph.theta_v, other.graph.theta_v, rtol=1e-14, atol=1e-14)
-        assert part.graph.constant == pytest.approx(other.graph.constant)
-        for a in range(part.graph.n_factors):
-            assert np.allclose(part.graph.table(a), other.graph.table(a), rtol=1e-14, atol=1e-14)
+    assert_same(folder, graph, slabs(graph.n_vars, 2), 1e-14)
     assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == [
         "part-00000.mrf", "part-00001.mrf", "parts.json",
     ]  # fmt: skip
@@ -248,34 +250,17 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
 # -- models that are built by parts -----------------------------------------------------------------------------------
 
 
-def same_parts(folder: PartFolder, graph: FactorGraph, row: int) -> None:
-    """The parts in a folder are what cutting the whole model by rows gives, but for sharing of tables."""
-    n = folder.counts.n_parts
-    starts = [slab.begin for slab in slabs_of(graph.n_vars // row, n)]
-    owner = np.searchsorted(starts, np.arange(graph.n_vars) // row, side="right") - 1
-    assert (folder.counts.n_vars, folder.counts.n_factors) == (graph.n_vars, graph.n_factors)
-    for part, other in zip(folder.read(range(n)), split(graph, owner, n), strict=True):
-        for name in ("n_own", "n_inside", "n_constrained"):
-            assert getattr(part, name) == getattr(other, name)
-        for name in ("var", "state_at", "halo_part", "neighbours", "send_ptr", "send"):
-            assert np.array_equal(getattr(part, name), getattr(other, name)), name
-        assert np.array_equal(np.argsort(part.factor), np.argsort(other.factor))
-        assert np.array_equal(part.graph.scope, other.graph.scope)
-        assert np.array_equal(part.graph.theta_v, other.graph.theta_v)
-        for a in range(part.graph.n_factors):
-            assert np.array_equal(part.graph.table(a), other.graph.table(a))
+def assert_same_rows(folder: PartFolder, graph: FactorGraph, row: int) -> None:
+    starts = [slab.begin for slab in slabs_of(graph.n_vars // row, folder.counts.n_parts)]
+    assert_same(folder, graph, np.searchsorted(starts, np.arange(graph.n_vars) // row, side="right") - 1)
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5])
-def test_a_spin_glass_by_parts_is_the_whole_one(parts: int, tmp_path: Path) -> None:
-    folder = grid_parts(SpinGrid(11, 7, 2.5, 0.5, 3), tmp_path, parts)
-    same_parts(folder, grid(11, 7, 2.5, field=0.5, seed=3), 7)
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_a_noisy_picture_by_parts_is_the_whole_one(parts: int, tmp_path: Path) -> None:
-    folder = potts_parts(PottsPicture(150, 9, 3, 0.7, 1.1, 5), tmp_path, parts)
-    same_parts(folder, potts_image(150, 9, 3, 0.7, 1.1, seed=5).graph, 9)
+def test_a_spin_glass_and_a_noisy_picture_by_parts_are_the_whole_ones(parts: int, tmp_path: Path) -> None:
+    folder = grid_parts(SpinGrid(11, 7, 2.5, 0.5, 3), tmp_path / "grid", parts)
+    assert_same_rows(folder, grid(11, 7, 2.5, field=0.5, seed=3), 7)
+    folder = potts_parts(PottsPicture(150, 9, 3, 0.7, 1.1, 5), tmp_path / "potts", parts)
+    assert_same_rows(folder, potts_image(150, 9, 3, 0.7, 1.1, seed=5).graph, 9)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +279,7 @@ def test_an_image_by_parts_is_the_whole_one(shape: tuple[int, ...], options: dic
     graph = images.grid_model(unary, **options)
     far = isinstance(options.get("weight"), Mapping)
     assert max(part.graph.n_vars - part.n_own for part in folder.read(range(3))) > 2 * 6 * far
-    same_parts(folder, graph, int(np.prod(shape[1:-1])))
+    assert_same_rows(folder, graph, int(np.prod(shape[1:-1])))
 
 
 def test_impossible_requests_are_refused(tmp_path: Path) -> None:

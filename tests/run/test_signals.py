@@ -24,7 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -111,13 +110,11 @@ class Shot:
     signals: tuple[int, ...] = (signal.SIGINT,)
     apart: float = 0.0  # seconds between two signals
     options: tuple[str, ...] = ()  # more words of the command
-    fresh: bool = True  # a new process, or the copy of one that has imported the package
 
     def __str__(self) -> str:
         names = "+".join(signal.Signals(number).name for number in self.signals)
         limited = " limited" if "--time-limit" in self.options else ""
-        kind = "" if self.fresh else " fork"
-        return f"{self.method:10} {self.model.name:12} {names:13} at {self.moment:.2f} s{limited}{kind}"
+        return f"{self.method:10} {self.model.name:12} {names:13} at {self.moment:.2f} s{limited}"
 
 
 @dataclass(frozen=True)
@@ -185,90 +182,31 @@ def await_moment(pid: int, moment: float) -> None:
         time.sleep(0.002)
 
 
-class FreshProcess:
-    """A run of the command line in a new process."""
-
-    def __init__(self, command: list[str], said: Path, heard: Path, environment: dict[str, str]) -> None:
-        with said.open("w") as out, heard.open("w") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "mapmrf", *command],
-                stdout=out, stderr=errors, env={**os.environ, **environment}, preexec_fn=defaults,
-            )  # fmt: skip
-        self.pid = self.process.pid
-
-    def wait(self) -> tuple[int, float]:
-        """Exit code and processor time."""
-        _, status, usage = os.wait4(self.pid, 0)
-        self.process.returncode = os.waitstatus_to_exitcode(status)
-        return self.process.returncode, usage.ru_utime + usage.ru_stime
-
-
-class Fork:
-    """The same in a copy of a process that has imported the package before: most of a fresh one's time is that."""
-
-    def __init__(self, server: subprocess.Popen[str], command: list[str], said: Path, heard: Path) -> None:
-        self.server = server
-        assert server.stdin and server.stdout
-        print(json.dumps([command, str(said), str(heard)]), file=server.stdin, flush=True)
-        self.pid = int(server.stdout.readline())
-
-    def wait(self) -> tuple[int, float]:
-        """Exit code and processor time."""
-        assert self.server.stdin and self.server.stdout
-        print("wait", file=self.server.stdin, flush=True)
-        code, used = json.loads(self.server.stdout.readline())
-        return code, used
-
-
-def start_server() -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    command = [sys.executable, __file__, "--serve"]
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, preexec_fn=defaults)
-
-
-def serve() -> None:
-    """Make copies of this process that run commands, until standard input ends."""
-    import mapmrf.__main__
-    import mapmrf.cli
-
-    for cls in mapmrf.methods().values():
-        cls()
-    while line := sys.stdin.readline():
-        command, said, heard = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            for path, file in ((os.devnull, 0), (said, 1), (heard, 2)):
-                os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), file)
-            sys.argv = ["mapmrf", *command]
-            mapmrf.__main__.main()
-        print(pid, flush=True)
-        sys.stdin.readline()
-        _, status, usage = os.wait4(pid, 0)
-        print(json.dumps([os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime]), flush=True)
-
-
-def shoot(shot: Shot, environment: dict[str, str] | None = None, server: subprocess.Popen[str] | None = None) -> Ended:
+def shoot(shot: Shot, environment: dict[str, str] | None = None) -> Ended:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         output, trace, said, heard = (folder / name for name in ("labels.MPE", "trace.csv", "said", "heard"))
         command = ["solve", str(shot.model), "-m", shot.method, "--json", "-o", str(output), "--trace", str(trace)]
-        command += shot.options
-        if shot.fresh or server is None:
-            process: FreshProcess | Fork = FreshProcess(command, said, heard, environment or {})
-        else:
-            process = Fork(server, command, said, heard)
-        killer = threading.Timer(PATIENCE, os.kill, (process.pid, signal.SIGKILL))
+        with said.open("w") as out, heard.open("w") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mapmrf", *command, *shot.options],
+                stdout=out, stderr=errors, env={**os.environ, **(environment or {})}, preexec_fn=defaults,
+            )  # fmt: skip
+        pid = process.pid
+        killer = threading.Timer(PATIENCE, os.kill, (pid, signal.SIGKILL))
         killer.start()
-        await_moment(process.pid, shot.moment)
-        before = processor_time(process.pid)
+        await_moment(pid, shot.moment)
+        before = processor_time(pid)
         for number in shot.signals:
-            os.kill(process.pid, number)  # even if it is a zombie
+            os.kill(pid, number)  # even if it is a zombie
             time.sleep(shot.apart)
-        code, used = process.wait()
+        _, status, usage = os.wait4(pid, 0)
         killer.cancel()
         left = sorted(path.name for path in folder.iterdir() if path not in (output, trace, said, heard))
         labels = list(map(int, output.read_text().split()[2:])) if output.exists() else None
         lines = trace.read_text().splitlines() if trace.exists() else None
+        process.returncode = code = os.waitstatus_to_exitcode(status)
+        used = usage.ru_utime + usage.ru_stime
         return Ended(code, said.read_text(), heard.read_text(), labels, lines, left, used - before)
 
 
@@ -285,11 +223,10 @@ def draw(n: int, seed: int, folder: Path, images: bool) -> list[Shot]:
     for k in range(n):
         method = sorted(by_method)[k % len(by_method)]
         file = rng.choice(by_method[method])
-        fresh = rng.random() < 0.25
         options = ("--time-limit", "0.1") if rng.random() < 0.15 else ()  # it ends by itself, and then reports
-        longest = (0.3 if options else 0.9) + 0.7 * fresh + 1.0 * (file in IMAGES)
+        longest = (0.6 if options else 1.6) + 1.0 * (file in IMAGES)
         moment = rng.uniform(0.0, longest)
-        shots.append(Shot(method, folder / file, moment, SIGNALS[k % 3], rng.uniform(0.0, 0.2), options, fresh))
+        shots.append(Shot(method, folder / file, moment, SIGNALS[k % 3], rng.uniform(0.0, 0.2), options))
     return shots
 
 
@@ -297,27 +234,14 @@ def count(shots: Sequence[Shot], jobs: int = JOBS) -> Counter[str]:
     """Verdicts on all shots, each printed."""
     verdicts: Counter[str] = Counter()
     reactions = []
-    servers: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
-    for _ in range(jobs):
-        servers.put(start_server())
-
-    def shoot_one(shot: Shot) -> Ended:
-        server = servers.get()
-        try:
-            return shoot(shot, server=server)
-        finally:
-            servers.put(server)
-
     with ThreadPoolExecutor(jobs) as pool:
-        for shot, ended in zip(shots, pool.map(shoot_one, shots), strict=True):
+        for shot, ended in zip(shots, pool.map(shoot, shots), strict=True):
             verdict = ended.verdict(shot.signals[0])
             verdicts[verdict] += 1
             reactions.append(ended.reaction if verdict in ("clean", "unread") else 0.0)
             print(f"{shot}: {verdict}, {reactions[-1]:.2f} s later", flush=True)
             if verdict not in FINE:
                 print(ended.code, ended.said[:200], ended.heard, flush=True)
-    while not servers.empty():
-        servers.get().communicate()
     slowest = sorted(zip(reactions, map(str, shots), strict=True), reverse=True)[:5]
     print(dict(verdicts), *(f"{seconds:.2f} s: {shot}" for seconds, shot in slowest), sep="\n", flush=True)
     return verdicts
@@ -394,11 +318,7 @@ def main() -> None:
     parser.add_argument("--shots", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--no-images", action="store_true")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.serve:
-        serve()
-        return
     with tempfile.TemporaryDirectory() as name:
         count(draw(given.shots, given.seed, Path(name), not given.no_images))
 

@@ -162,7 +162,9 @@ def run_worker(visit: Visit, arguments: Any) -> bool:
         if c < 0:
             return c == -1
         visit(forward, decode, c, model, messages, scratch, chunks)
-        report_chunk(forward, c, w, chunks)
+        chunks.done[APART * w] += 1
+        if chunks.tell[0 if forward else 1, c]:  # other workers wait for it
+            publish(chunks.told, APART * w, chunks.done[APART * w])
 
 
 @compiled
@@ -375,15 +377,6 @@ def next_chunk(forward: bool, w: int, chunks: Chunks) -> int:
     return int(c)
 
 
-@inlined
-def report_chunk(forward: bool, c: int, w: int, chunks: Chunks) -> None:
-    """Count a chunk as done, and tell the other workers if one of them waits for it."""
-    # A function of its own: written out in the loop of `run_worker`, workers wait for each other for ever.
-    chunks.done[APART * w] += 1
-    if chunks.tell[0 if forward else 1, c]:
-        publish(chunks.told, APART * w, chunks.done[APART * w])
-
-
 @compiled
 def linked_runs(visits: Visits, run: Ints) -> Bools:
     """Mark the runs of visits of which some depends on one in the run right before it."""
@@ -500,6 +493,7 @@ def _observe(numbers: Any, at: Any) -> Any:
     return lambda numbers, at: _load_acquire(numbers, at)
 
 
-_overload(publish, inline="always", strict=False)(_publish)
-
-_overload(observe, inline="always", strict=False)(_observe)
+# Not `inline="always"`: numba then removes, as dead, the caller's stores into arrays that it has from nested tuples.
+_options = {"forceinline": True, "_nrt": False}
+_overload(publish, jit_options=_options, strict=False)(_publish)
+_overload(observe, jit_options=_options, strict=False)(_observe)

@@ -63,8 +63,7 @@ def solve_by_scip(task: BranchTask, report: SolverReport) -> None:
     if report.must_stop():
         report.outcome = SolverOutcome.STOPPED
         return
-    # Only sets a flag in SCIP: safe from any thread, and noticed within long rounds without a report.
-    report.interrupt = model.interruptSolve
+    report.interrupt = lambda: _interrupt(scip, model)
     try:
         model.optimizeNogil()
     finally:
@@ -138,7 +137,7 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
 
         def eventexec(self, event: Any) -> None:
             if report.must_stop():
-                self.model.interruptSolve()
+                _interrupt(scip, self.model)
             kind = event.getType()
             if kind == types.BESTSOLFOUND:
                 best = self.model.getBestSol()
@@ -150,6 +149,12 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
                 report.spend()
 
     model.includeEventhdlr(SolverListener(), "mapmrf", "reports to the loop how far the search is")
+
+
+def _interrupt(scip: Any, model: Any) -> None:
+    """Set a flag in SCIP, from any thread: it is noticed within long rounds without a report."""
+    if model.getStage() != scip.SCIP_STAGE.INITSOLVE:  # there SCIP refuses it, with a line on standard error
+        model.interruptSolve()
 
 
 # -- A solver in a separate thread: its tasks and its reports ---------------------------------------------------------

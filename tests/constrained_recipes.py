@@ -102,7 +102,7 @@ class ConstrainedRecipe:
     def value(self, labels: tuple[int, ...]) -> float:
         total = naive_value(self.recipe, labels)
         for constraint in self.stated:
-            best = best_run(constraint, labels) if constraint.name == "regular" else 0.0
+            best = best_run(constraint, labels) if constraint.made_by == "regular" else 0.0
             total += best if best > -math.inf and holds(constraint, labels, self.recipe.card) else -constraint.penalty
         return total
 
@@ -117,18 +117,18 @@ class ConstrainedRecipe:
 
 def holds(constraint: Constraint, labels: tuple[int, ...], card: list[int]) -> bool:
     """Whether labels satisfy a constraint on indices."""
-    if constraint.name == "regular":
+    if constraint.made_by == "regular":
         return best_run(constraint, labels) > -math.inf
-    if constraint.name == "all_different":
+    if constraint.made_by == "all_different":
         taken = [labels[i] for i in constraint.indicators]
         return len(set(taken)) == len(taken)
     pairs = constraint.indicators
     if pairs is None:
         pairs = [(i, constraint.label) for i, r in enumerate(card) if r > constraint.label]
     on = [labels[pair[0]] == pair[1] for pair in pairs]
-    if constraint.name == "or_with_output":
+    if constraint.made_by == "or_with_output":
         return any(on[:-1]) == on[-1]
-    if constraint.name == "xor":
+    if constraint.made_by == "xor":
         return sum(on) % 2 == constraint.lower
     total = math.fsum(w for w, is_on in zip(constraint.weights or [1] * len(on), on, strict=True) if is_on)
     return constraint.lower - 1e-9 <= total <= constraint.upper + 1e-9

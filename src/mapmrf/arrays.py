@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Hashable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, TypeVar, cast, get_type_hints
 
@@ -13,6 +14,18 @@ Ints = NDArray[np.integer[Any]]
 Bools = NDArray[np.bool_]
 
 CHUNK = 1 << 13  # blocks of a ragged layout that are processed together
+
+
+def same_content(one: Any, other: Any) -> bool:
+    """Whether two arrays, dataclasses or tuples of such are equal, whatever the types of their numbers."""
+    if isinstance(one, np.ndarray):
+        return isinstance(other, np.ndarray) and np.array_equal(one, other)
+    if is_dataclass(one):
+        some = [item.name for item in fields(one)]
+        return type(one) is type(other) and all(same_content(getattr(one, k), getattr(other, k)) for k in some)
+    if isinstance(one, tuple | list):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same_content, one, other))
+    return bool(one == other)
 
 
 def offsets(counts: ArrayLike) -> Ints:

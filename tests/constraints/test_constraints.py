@@ -51,7 +51,7 @@ def test_evidence_leaves_the_values_as_they_are(seed: int) -> None:
 
 
 def test_all_kinds_are_drawn() -> None:
-    names = {name for seed in SEEDS for name in random_constrained(seed).graph().constraints.names}
+    names = {name for seed in SEEDS for name in random_constrained(seed).graph().constraints.made_by}
     assert names == set(KINDS) - {"real"}
 
 
@@ -78,7 +78,7 @@ def test_constraints_are_located_by_name_and_added_to_those_there_are() -> None:
     graph = FactorGraph.from_tables([2, 2], [], [])
     both = graph.with_constraints([constraints.xor([0, 1])]).with_constraints([constraints.at_least_one([0])])
     assert both.n_constraints == 2
-    assert both.constraints.names == ("xor", "at_least_one")
+    assert both.constraints.made_by == ("xor", "at_least_one")
     assert repr(both) == "FactorGraph(n_vars=2, n_factors=0, n_tables=0, n_constraints=2)"
     assert graph.with_constraints([]).constraints is None
 

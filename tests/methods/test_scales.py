@@ -29,7 +29,7 @@ def scaled(recipe: ConstrainedRecipe, scale: float) -> ConstrainedRecipe:
     tables = [scale * np.asarray(table) for table in recipe.recipe.tables]
     stated = [dataclasses.replace(each, penalty=scale * each.penalty) for each in recipe.stated]
     for n, each in enumerate(stated):
-        if each.name == "regular":
+        if each.made_by == "regular":
             size, arcs, initial, ends = each.data
             arcs = tuple((*arc, scale * weight) for *arc, weight in arcs)
             data = (size, arcs, initial, tuple((end, scale * weight) for end, weight in ends))

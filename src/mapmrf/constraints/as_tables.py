@@ -311,8 +311,8 @@ def worth_of(counts: Ints, final: Floats) -> Floats:
 
 def check_moves(constraints: Constraints, c: int, n_moves: int) -> None:
     if n_moves > MOST_MOVES:
-        name = constraints.names[c]
-        raise UnsupportedModel(f"constraint {c} ({name}): more than {MOST_MOVES} ways to count, too many for tables")
+        many = f"more than {MOST_MOVES} ways to count, too many for tables"
+        raise UnsupportedModel(f"constraint {constraints.called(c)}: {many}")
 
 
 def bit_automaton(constraints: Constraints, c: int, effects: dict[int, Ints], flips: bool, good: Ints) -> Automaton:

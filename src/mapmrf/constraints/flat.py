@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
+from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges, same_content
 
 if TYPE_CHECKING:
     from mapmrf.constraints.as_tables import Automaton
@@ -77,10 +77,12 @@ class Constraints:
         `most`, which allow for round-off.
     penalty : (n,)
         Penalty subtracted from the value of a labelling that violates the constraint; inf if it is hard.
-    names : tuple of str
-        Names of the functions that made them, such as ``at_most_k``.
+    made_by : tuple of str
+        The functions that made them, such as ``at_most_k``.
     data : tuple
         What else the kind of each constraint needs, such as the automaton of REGULAR, or None.
+    names : tuple of str
+        The names that they were given, or empty text.
 
     Examples
     --------
@@ -102,12 +104,15 @@ class Constraints:
     lower: Floats
     upper: Floats
     penalty: Floats
-    names: tuple[str, ...]
+    made_by: tuple[str, ...]
     data: tuple[Any, ...] = ()
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.data:
-            object.__setattr__(self, "data", (None,) * len(self.names))
+            object.__setattr__(self, "data", (None,) * len(self.made_by))
+        if not self.names:
+            object.__setattr__(self, "names", ("",) * len(self.made_by))
         for array in self._arrays:
             frozen(array)
 
@@ -118,6 +123,22 @@ class Constraints:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(self.called(c) for c in range(min(3, len(self))))
+        return f"Constraints({len(self)}: {shown}{', ...' if len(self) > 3 else ''})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Constraints):
+            return NotImplemented
+        return same_content(self, other)
+
+    def __hash__(self) -> int:
+        return hash(self.made_by)
+
+    def called(self, c: int) -> str:
+        """How a message names a constraint: by its index and the function that made it, or by its name."""
+        return repr(self.names[c]) if self.names[c] else f"{c} ({self.made_by[c]})"
 
     @property
     def _arrays(self) -> tuple[Ints | Floats, ...]:
@@ -245,14 +266,14 @@ class Constraints:
         at = ranges(self.ptr[some], sizes)
         return Constraints(
             self.kind[some], offsets(sizes), self.var[at], self.state[at], self.weight[at],
-            self.lower[some], self.upper[some], self.penalty[some], tuple(self.names[c] for c in some.tolist()),
-            tuple(self.data[c] for c in some.tolist()),
+            self.lower[some], self.upper[some], self.penalty[some],
+            *(tuple(each[c] for c in some.tolist()) for each in (self.made_by, self.data, self.names)),
         )  # fmt: skip
 
     def rest(self, keep: Bools, kind: int, limits: tuple[float, float]) -> Constraints:
         """Some indicators (n_indicators,) of the only constraint, as one of a kind with other limits."""
         pairs = np.stack([self.var[keep], self.state[keep]], axis=1).tolist()
-        return one_constraint(kind, pairs, self.weight[keep].tolist(), limits, float(self.penalty[0]), self.names[0])
+        return one_constraint(kind, pairs, self.weight[keep].tolist(), limits, float(self.penalty[0]), self.made_by[0])
 
     @staticmethod
     def join(parts: Sequence[Constraints]) -> Constraints | None:
@@ -269,6 +290,7 @@ class Constraints:
             lower=np.concatenate([part.lower for part in parts]),
             upper=np.concatenate([part.upper for part in parts]),
             penalty=np.concatenate([part.penalty for part in parts]),
+            made_by=tuple(each for part in parts for each in part.made_by),
             names=tuple(name for part in parts for name in part.names),
             data=tuple(each for part in parts for each in part.data),
         )
@@ -276,14 +298,14 @@ class Constraints:
 
 def one_constraint(
     kind: int, indicators: Sequence[tuple[int, int]], weights: Sequence[float], limits: tuple[float, float],
-    penalty: float = math.inf, name: str = "", data: object = None,
+    penalty: float = math.inf, made_by: str = "", data: object = None, name: str = "",
 ) -> Constraints:  # fmt: skip
     """A single constraint as arrays; nothing is checked."""
     pairs = np.array(indicators, dtype=np.int64).reshape(-1, 2)
     return Constraints(
         np.array([int(kind)]), np.array([0, len(pairs)]), pairs[:, 0].copy(), pairs[:, 1].copy(),
         np.array(weights, dtype=np.float64), np.array([limits[0]]), np.array([limits[1]]), np.array([penalty]),
-        (name or ConstraintKind(kind).name.lower(),), (data,),
+        (made_by or ConstraintKind(kind).name.lower(),), (data,), (name,),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class Constraint:
     ('at_most_k', 2.0, 1.5)
     """
 
-    name: str  # the function that made it
+    made_by: str  # the function that made it
     kind: ConstraintKind
     # pairs (variable, state), or variables; None for the state `label` of all variables that have it
     indicators: tuple[Indicator, ...] | None
@@ -41,16 +41,19 @@ class Constraint:
     penalty: float = math.inf  # penalty of a violation; inf if it is not allowed
     label: int | str | None = None  # the label of a label cost on all variables
     data: object = None  # what else the kind needs
+    name: str = ""  # what violations and errors call it
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise GraphError(f"{self.made_by}: the name is {self.name!r}, expected text")
         if not self.penalty >= 0:
-            raise GraphError(f"{self.name}: the penalty is {self.penalty}, expected a number of at least 0")
+            raise GraphError(f"{self.made_by}: the penalty is {self.penalty}, expected a number of at least 0")
         if self.indicators is not None and not self.indicators:
-            raise GraphError(f"{self.name}: no indicators, expected at least one")
+            raise GraphError(f"{self.made_by}: no indicators, expected at least one")
         if math.isnan(self.lower) or math.isnan(self.upper) or self.lower == math.inf or self.upper == -math.inf:
-            raise GraphError(f"{self.name}: the limits are {self.lower} and {self.upper}, expected numbers")
+            raise GraphError(f"{self.made_by}: the limits are {self.lower} and {self.upper}, expected numbers")
         if self.kind == ConstraintKind.LINEAR and self.lower > self.upper:
-            raise GraphError(f"{self.name}: the lower limit, {self.lower:g}, is above the upper one, {self.upper:g}")
+            raise GraphError(f"{self.made_by}: the lower limit, {self.lower:g}, is above the upper one, {self.upper:g}")
 
 
 def _listed(name: str, indicators: Iterable[Indicator]) -> tuple[Indicator, ...]:
@@ -91,13 +94,13 @@ def _number(name: str, k: float) -> float:
 
 
 def _counting(
-    name: str, indicators: Iterable[Indicator], lower: float, upper: float, penalty: float | None
+    made_by: str, indicators: Iterable[Indicator], lower: float, upper: float, penalty: float | None, name: str
 ) -> Constraint:
-    listed = _listed(name, indicators)
-    return Constraint(name, ConstraintKind.LINEAR, listed, None, float(lower), float(upper), price_of(name, penalty))
+    listed, price = _listed(made_by, indicators), price_of(made_by, penalty)
+    return Constraint(made_by, ConstraintKind.LINEAR, listed, None, float(lower), float(upper), price, name=name)
 
 
-def exactly_one(indicators: Iterable[Indicator], penalty: float | None = None) -> Constraint:
+def exactly_one(indicators: Iterable[Indicator], penalty: float | None = None, *, name: str = "") -> Constraint:
     """Exactly one of the indicators is 1.
 
     Parameters
@@ -106,6 +109,8 @@ def exactly_one(indicators: Iterable[Indicator], penalty: float | None = None) -
         Pairs (variable, state), by index or name. A variable alone means state 1 of a variable with two states.
     penalty
         Penalty of a violation; by default it is not allowed.
+    name
+        What violations and errors call the constraint. All functions of this module have it.
 
     Examples
     --------
@@ -115,10 +120,10 @@ def exactly_one(indicators: Iterable[Indicator], penalty: float | None = None) -
     >>> graph.with_constraints([constraints.exactly_one([(0, 1), (1, 2)])]).value([1, 2])
     -inf
     """
-    return _counting("exactly_one", indicators, 1, 1, penalty)
+    return _counting("exactly_one", indicators, 1, 1, penalty, name)
 
 
-def at_most_one(indicators: Iterable[Indicator], penalty: float | None = None) -> Constraint:
+def at_most_one(indicators: Iterable[Indicator], penalty: float | None = None, *, name: str = "") -> Constraint:
     """At most one of the indicators is 1.
 
     Examples
@@ -127,10 +132,10 @@ def at_most_one(indicators: Iterable[Indicator], penalty: float | None = None) -
     >>> constraints.at_most_one([0, 1], penalty=2.0).penalty
     2.0
     """
-    return _counting("at_most_one", indicators, -math.inf, 1, penalty)
+    return _counting("at_most_one", indicators, -math.inf, 1, penalty, name)
 
 
-def at_least_one(indicators: Iterable[Indicator], penalty: float | None = None) -> Constraint:
+def at_least_one(indicators: Iterable[Indicator], penalty: float | None = None, *, name: str = "") -> Constraint:
     """At least one of the indicators is 1.
 
     Examples
@@ -139,10 +144,10 @@ def at_least_one(indicators: Iterable[Indicator], penalty: float | None = None) 
     >>> constraints.at_least_one([("Rain", "yes"), ("Sprinkler", "on")]).lower
     1.0
     """
-    return _counting("at_least_one", indicators, 1, math.inf, penalty)
+    return _counting("at_least_one", indicators, 1, math.inf, penalty, name)
 
 
-def at_most_k(indicators: Iterable[Indicator], k: int, penalty: float | None = None) -> Constraint:
+def at_most_k(indicators: Iterable[Indicator], k: int, penalty: float | None = None, *, name: str = "") -> Constraint:
     """At most `k` of the indicators are 1.
 
     Examples
@@ -151,10 +156,10 @@ def at_most_k(indicators: Iterable[Indicator], k: int, penalty: float | None = N
     >>> constraints.at_most_k(range(300), 12).upper
     12.0
     """
-    return _counting("at_most_k", indicators, -math.inf, _number("at_most_k", k), penalty)
+    return _counting("at_most_k", indicators, -math.inf, _number("at_most_k", k), penalty, name)
 
 
-def exactly_k(indicators: Iterable[Indicator], k: int, penalty: float | None = None) -> Constraint:
+def exactly_k(indicators: Iterable[Indicator], k: int, penalty: float | None = None, *, name: str = "") -> Constraint:
     """Exactly `k` of the indicators are 1.
 
     Examples
@@ -164,7 +169,7 @@ def exactly_k(indicators: Iterable[Indicator], k: int, penalty: float | None = N
     2.0
     """
     wanted = _number("exactly_k", k)
-    return _counting("exactly_k", indicators, wanted, wanted, penalty)
+    return _counting("exactly_k", indicators, wanted, wanted, penalty, name)
 
 
 def linear(
@@ -174,6 +179,7 @@ def linear(
     upper: float = math.inf,
     lower: float = -math.inf,
     penalty: float | None = None,
+    name: str = "",
 ) -> Constraint:
     """The sum of the weights of the indicators that are 1 lies between `lower` and `upper`.
 
@@ -210,10 +216,13 @@ def linear(
     low, high = real_number("linear", "the lower limit", lower), real_number("linear", "the upper limit", upper)
     if low == -math.inf and high == math.inf:
         raise GraphError("linear: found neither a lower nor an upper limit, expected one of them")
-    return Constraint("linear", ConstraintKind.LINEAR, listed, coefficients, low, high, price_of("linear", penalty))
+    price = price_of("linear", penalty)
+    return Constraint("linear", ConstraintKind.LINEAR, listed, coefficients, low, high, price, name=name)
 
 
-def or_with_output(inputs: Iterable[Indicator], output: Indicator, penalty: float | None = None) -> Constraint:
+def or_with_output(
+    inputs: Iterable[Indicator], output: Indicator, penalty: float | None = None, *, name: str = ""
+) -> Constraint:
     """The output is 1 if and only if one of the inputs is.
 
     Examples
@@ -229,10 +238,12 @@ def or_with_output(inputs: Iterable[Indicator], output: Indicator, penalty: floa
     listed = (*_listed("or_with_output", inputs), *_listed("or_with_output", [output]))
     if len(listed) < 2:
         raise GraphError("or_with_output: no inputs, expected at least one")
-    return Constraint("or_with_output", ConstraintKind.OR, listed, None, penalty=price)
+    return Constraint("or_with_output", ConstraintKind.OR, listed, None, penalty=price, name=name)
 
 
-def xor(indicators: Iterable[Indicator], parity: int = 1, penalty: float | None = None) -> Constraint:
+def xor(
+    indicators: Iterable[Indicator], parity: int = 1, penalty: float | None = None, *, name: str = ""
+) -> Constraint:
     """The number of indicators that are 1 is odd (`parity` 1) or even (0).
 
     Examples
@@ -245,11 +256,11 @@ def xor(indicators: Iterable[Indicator], parity: int = 1, penalty: float | None 
     """
     if not isinstance(parity, numbers.Integral) or parity not in (0, 1):
         raise GraphError(f"xor: the parity is {parity!r}, expected 0 or 1")
-    price = price_of("xor", penalty)
-    return Constraint("xor", ConstraintKind.XOR, _listed("xor", indicators), None, float(parity), penalty=price)
+    listed, price = _listed("xor", indicators), price_of("xor", penalty)
+    return Constraint("xor", ConstraintKind.XOR, listed, None, float(parity), penalty=price, name=name)
 
 
-def all_different(variables: Iterable[int | str], penalty: float | None = None) -> Constraint:
+def all_different(variables: Iterable[int | str], penalty: float | None = None, *, name: str = "") -> Constraint:
     """No two of the variables have the same state, by index.
 
     Examples
@@ -262,10 +273,12 @@ def all_different(variables: Iterable[int | str], penalty: float | None = None) 
     """
     price = price_of("all_different", penalty)
     listed = variables_of("all_different", variables)
-    return Constraint("all_different", ConstraintKind.ALL_DIFFERENT, listed, None, penalty=price)
+    return Constraint("all_different", ConstraintKind.ALL_DIFFERENT, listed, None, penalty=price, name=name)
 
 
-def label_cost(label: int | str, price: float, variables: Iterable[int | str] | None = None) -> Constraint:
+def label_cost(
+    label: int | str, price: float, variables: Iterable[int | str] | None = None, *, name: str = ""
+) -> Constraint:
     """A cost for a label (a state) that is paid once if any variable has it.
 
     Parameters
@@ -289,7 +302,9 @@ def label_cost(label: int | str, price: float, variables: Iterable[int | str] | 
     if not (math.isfinite(paid) and paid >= 0):
         raise GraphError(f"label_cost: the price is {price}, expected a finite number of at least 0")
     listed = None if variables is None else tuple((each, label) for each in variables_of("label_cost", variables))
-    return Constraint("label_cost", ConstraintKind.LINEAR, listed, None, upper=0.0, penalty=paid, label=label)
+    return Constraint(
+        "label_cost", ConstraintKind.LINEAR, listed, None, upper=0.0, penalty=paid, label=label, name=name
+    )
 
 
 # -- From statements to arrays: names are looked up, and everything is checked ----------------------------------------
@@ -306,7 +321,8 @@ def attach(stated: Iterable[Constraint], names: Names | None, card: Ints) -> Con
         try:
             parts.append(_located(constraint, names, card))
         except MapMRFError as error:
-            raise type(error)(f"constraint {c} ({constraint.name}): {error}") from None
+            called = repr(constraint.name) if constraint.name else f"{c} ({constraint.made_by})"
+            raise type(error)(f"constraint {called}: {error}") from None
     return Constraints.join(parts)
 
 
@@ -336,8 +352,10 @@ def _located(constraint: Constraint, names: Names | None, card: Ints) -> Constra
         seen.add((i, k))
     weights = constraint.weights or (1.0,) * len(pairs)
     limits = (constraint.lower, constraint.upper)
-    data = kind.locate(constraint.data, [i for i, _ in pairs], names, card)
-    return one_constraint(constraint.kind, pairs, weights, limits, constraint.penalty, constraint.name, data)
+    data, called = kind.locate(constraint.data, [i for i, _ in pairs], names, card), constraint.name
+    return one_constraint(
+        constraint.kind, pairs, weights, limits, constraint.penalty, constraint.made_by, data, name=called
+    )
 
 
 def _pair(indicator: Indicator, names: Names | None, card: Ints) -> tuple[int, int]:
@@ -378,4 +396,4 @@ def _one(constraint: Constraints, observed: Ints, card: Ints) -> tuple[Constrain
         return None, constraint.value(observed)
     rest = constraint.kind_of(0).condition(constraint, seen, seen & (observed[constraint.var] == constraint.state))
     low, high = rest.kind_of(0).interval(rest, 0, card)
-    return (None, low) if low == high else (rest, 0.0)
+    return (None, low) if low == high else (replace(rest, names=constraint.names), 0.0)

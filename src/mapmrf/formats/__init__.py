@@ -136,7 +136,7 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     if known is None:
         raise FormatError(_unknown(path))
     if graph.constraints is not None and not getattr(known, "CONSTRAINTS", False):
-        first = graph.constraints.names[0]
+        first = graph.constraints.made_by[0]
         raise FormatError(
             f"{path}: the format has no constraints, and the model has {graph.n_constraints}, the first: {first}; "
             "convert --tables, or mapmrf.constraints.as_tables.without_constraints(graph), puts tables in their place"

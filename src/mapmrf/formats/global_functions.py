@@ -261,7 +261,7 @@ def _whole_scale(path: object, constraints: Constraints, c: int) -> int:
         scaled = weights * 10**digits
         if np.all(np.abs(scaled - np.round(scaled)) <= 1e-9 * np.maximum(1.0, np.abs(scaled))):
             return int(10**digits)
-    raise FormatError(f"{path}: constraint {c} ({constraints.names[c]}): the weights have more than 9 decimals")
+    raise FormatError(f"{path}: constraint {constraints.called(c)}: the weights have more than 9 decimals")
 
 
 def _row(terms: list[tuple[int, int, int]], capacity: int) -> WrittenFunction:

@@ -100,7 +100,7 @@ def _written_lists(path: Path, graph: FactorGraph) -> tuple[FactorGraph, list[Wr
         some = _lists_of(graph.constraints, c, graph.card)
         if some is None:
             raise FormatError(
-                f"{path}: constraint {c} ({graph.constraints.names[c]}) is not a list of tuples; "
+                f"{path}: constraint {graph.constraints.called(c)} is not a list of tuples; "
                 "mapmrf.constraints.as_tables.without_constraints(graph) has tables in its place"
             )
         for each in some:

@@ -41,9 +41,10 @@ from mapmrf.engines.program.solvers import (
 )
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.methods.lslp import LSLP
-from mapmrf.model.graph import FactorGraph, Granularity
+from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
+from mapmrf.model.summary import Granularity
 from mapmrf.run import pace
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import (

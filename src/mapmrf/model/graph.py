@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,6 +43,7 @@ from mapmrf.model.builders import (
 )
 from mapmrf.model.names import Names as Names
 from mapmrf.model.names import NamesLike, checked_names, locate_state, locate_variable
+from mapmrf.model.summary import Granularity
 
 if TYPE_CHECKING:
     from mapmrf.constraints import Constraint, Constraints
@@ -60,7 +60,8 @@ class FactorGraph:
     """A factor graph with natural-log potentials, to be maximised; `-inf` forbids a configuration.
 
     Build one with `from_tables`, `from_energies`, `from_pairwise` or `mapmrf.read`; the bare constructor expects
-    arrays in the layout below and checks only that every table has one shape.
+    arrays in the layout below and checks only that every table has one shape. Two graphs are equal if they have the
+    same variables, names, constraints and factors, in the same order, however the tables are stored.
 
     Attributes
     ----------
@@ -84,7 +85,8 @@ class FactorGraph:
     constant : float
         Sum of all factors without variables.
     names : Names or None
-        Names, where the source of the model had them.
+        Names, where the source of the model had them. Wherever they are given, a list of names of the variables or a
+        mapping from these to the names of their states will do.
     constraints : Constraints or None
         Constraints on the labels in addition to the tables, see `with_constraints`.
 
@@ -116,6 +118,30 @@ class FactorGraph:
         if self.weight is not None:
             frozen(self.weight)
         check_shapes(self.card, self.scope_ptr, self.scope, self.table_of, self.n_tables)
+        if self.names is not None and not isinstance(self.names, Names):
+            object.__setattr__(self, "names", checked_names(self.names, self.card))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FactorGraph) or self is other:
+            return self is other or NotImplemented
+        arrays = [(getattr(self, k), getattr(other, k)) for k in ("card", "theta_v", "scope_ptr", "scope")]
+        rest = (self.constant, self.names, self.constraints) == (other.constant, other.names, other.constraints)
+        return rest and all(np.array_equal(*pair) for pair in arrays) and self._same_tables(other)
+
+    def _same_tables(self, other: FactorGraph) -> bool:
+        used = [self.table_of, other.table_of, *(w for w in (self.weight, other.weight) if w is not None)]
+        _, first = np.unique(np.stack(used), axis=1, return_index=True)
+        some = [first[begin : begin + 1024] for begin in range(0, len(first), 1024)]
+        return all(np.array_equal(self._potentials(each), other._potentials(each)) for each in some)
+
+    def _potentials(self, factors: Ints) -> Floats:
+        """The potentials of some factors, one table after another."""
+        begin, end = self.table_ptr[self.table_of[factors]], self.table_ptr[self.table_of[factors] + 1]
+        theta = self.theta_t[ranges(begin, end - begin)]
+        return theta if self.weight is None else theta * np.repeat(self.weight[factors], end - begin)
+
+    def __hash__(self) -> int:
+        return hash((self.n_vars, self.n_factors, self.constant, *self.theta_v[:32].tolist()))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Unpickle; arrays come back writable, so make them read-only again."""
@@ -551,7 +577,16 @@ class FactorGraph:
             constraints, decided = condition(constraints, observed, self.card)
             constant += decided
         smaller = self._folded(lists._replace(theta_v=theta_v, constant=constant), self.names)
-        return smaller if constraints is None else replace(smaller, constraints=constraints)
+        smaller = smaller if constraints is None else replace(smaller, constraints=constraints)
+        whole, before = self.origin or (self, observed)
+        smaller.__dict__["_origin"] = whole, np.where(before >= 0, before, observed)
+        return smaller
+
+    @property
+    def origin(self) -> tuple[FactorGraph, Ints] | None:
+        """The model before `condition` fixed variables, and their observed states, (n_vars,), -1 for all others."""
+        found: tuple[FactorGraph, Ints] | None = self.__dict__.get("_origin")
+        return found
 
     def with_constraints(self, constraints: Iterable[Constraint]) -> FactorGraph:
         """Return the model with further constraints.
@@ -619,56 +654,3 @@ def _add_places(places: Ints, scope: Ints, ptr: Ints, labels: Ints, card: Ints) 
         places += inside
     else:
         places += np.add.reduceat(labels[scope] * strides(card[scope], ptr), ptr[:-1])
-
-
-# -- The granularity of values: if all potentials are multiples of a number, bounds can be rounded down ---------------
-
-
-@dataclass(frozen=True)
-class Granularity:
-    """Values are `offset` plus a multiple of `step`, up to `error`; a step of 0 means that none is known."""
-
-    step: float = 0.0
-    offset: float = 0.0
-    error: float = 0.0
-
-    @classmethod
-    def of(cls, potentials: Floats, n_terms: int, round_off: float, offset: float) -> Granularity:
-        """Find the step of the sums of `n_terms` of these potentials; `round_off` is the error of such a sum."""
-        step, deviation = common_step(potentials)
-        error = n_terms * deviation + round_off
-        # maximum total rounding error, as a share of the step
-        return cls(step, offset, error) if error < 1e-4 * step else cls()
-
-    def down(self, bound: float) -> float:
-        """Return the largest possible value of a labelling below a bound."""
-        if self.step == 0 or not math.isfinite(bound):
-            return bound
-        steps = math.floor((bound - self.offset + self.error) / self.step)
-        return min(bound, self.offset + self.step * steps + self.error)
-
-    @property
-    def slack(self) -> float:
-        """How far a bound may be above the optimum and still prove it; 0 if no step is known."""
-        return 0.98 * self.step
-
-
-def common_step(numbers: Floats) -> tuple[float, float]:
-    """Return the largest step of which all finite numbers are multiples, 0 if none, and their maximum deviation."""
-    sizes = np.abs(numbers[np.isfinite(numbers)])
-    largest = float(sizes.max(initial=0.0))
-    tol = 16 * sys.float_info.epsilon * largest
-    if tol == 0.0:
-        return 0.0, 0.0
-    step, deviation = largest, 0.0
-    # potentials examined first: most models without a step show it at once
-    for some in (sizes[:64], sizes):
-        while (deviation := float(np.abs(some - np.rint(some / step) * step).max())) > tol:
-            rest = deviation
-            while rest > tol:  # Euclid's algorithm
-                step, rest = rest, abs(step - round(step / rest) * rest)
-            # minimum step, relative to the round-off of the largest potential
-            if step < 1e4 * tol:
-                return 0.0, 0.0
-            step = largest / round(largest / step)  # as precise as the largest number
-    return step, deviation

@@ -250,6 +250,8 @@ class Violation:
         The variables and their states, by name where the model has names, else by index.
     constraint
         Index of the constraint in the graph; None for everything else.
+    name
+        Name of the constraint, if it was given one.
 
     Examples
     --------
@@ -265,15 +267,17 @@ class Violation:
     variables: tuple[int | str, ...]
     states: tuple[int | str, ...]
     constraint: int | None = None
+    name: str = ""
 
     def __repr__(self) -> str:
         shown = f"Violation(factor={self.factor}, variables={self.variables}, states={self.states}"
-        return f"{shown})" if self.constraint is None else f"{shown}, constraint={self.constraint})"
+        shown += "" if self.constraint is None else f", constraint={self.constraint}"
+        return f"{shown}, name={self.name!r})" if self.name else f"{shown})"
 
     def __str__(self) -> str:
         pairs = ", ".join(f"{name}={state}" for name, state in zip(self.variables, self.states, strict=True))
         if self.constraint is not None:
-            return f"constraint {self.constraint} ({pairs})"
+            return f"constraint {repr(self.name) if self.name else self.constraint} ({pairs})"
         if self.factor is None:
             return pairs or "the constant"
         return f"factor {self.factor} ({pairs})"
@@ -312,8 +316,12 @@ def shortfall(graph: FactorGraph, labels: Ints) -> Shortfall:
 
 
 def violations(graph: FactorGraph, labels: Ints) -> tuple[Violation, ...]:
-    """List the violations of a labelling: the constant, variables, factors, then hard constraints."""
-    return tuple(_listed(graph, labels))
+    """List the violations of a labelling: the constant, variables, factors, then hard constraints.
+
+    Of a model with evidence, they are those of the model before: the tables that the evidence contradicts.
+    """
+    before = () if graph.origin is None else tuple(_listed(graph.origin[0], labels))
+    return before or tuple(_listed(graph, labels))
 
 
 def _listed(graph: FactorGraph, labels: Ints) -> Iterator[Violation]:
@@ -333,7 +341,7 @@ def _listed(graph: FactorGraph, labels: Ints) -> Iterator[Violation]:
     for c in np.flatnonzero(np.isneginf(of_constraints)).tolist():
         assert graph.constraints is not None
         variables, states = _named(graph.names, graph.constraints.variables(c), labels)
-        yield Violation(None, tuple(variables), tuple(states), constraint=c)
+        yield Violation(None, tuple(variables), tuple(states), constraint=c, name=graph.constraints.names[c])
 
 
 def _named(names: Names | None, scope: Ints, labels: Ints) -> tuple[list[int | str], list[int | str]]:

@@ -164,6 +164,10 @@ class Result:
         The value is computed unless given.
         """
         value = graph.value(labels) if value is None else value
+        if value == -math.inf and graph.origin is not None:
+            _, observed = graph.origin
+            labels = np.where(observed >= 0, observed, labels)
+            value = graph.value(labels)
         violated = violations(graph, labels) if value == -math.inf else ()
         return cls(
             labels, value, status, method, version=__version__, unit=graph.unit, names=graph.names, violated=violated
@@ -353,7 +357,7 @@ class Result:
             data["trace"] = tuple(point_from(point) for point in data.get("trace", ()))
             data["mu_v"] = None if data.get("mu_v") is None else np.array(data["mu_v"], dtype=np.float64)
             data["violated"] = tuple(
-                Violation(one["factor"], tuple(one["variables"]), tuple(one["states"]), one.get("constraint"))
+                Violation(**{**one, "variables": tuple(one["variables"]), "states": tuple(one["states"])})
                 for one in data.get("violated", ())
             )
             data["margins"] = None if data.get("margins") is None else np.array(data["margins"], dtype=np.float64)
@@ -427,9 +431,10 @@ def plain(value: Any) -> Any:
         return value.tolist() if value.dtype.kind != "f" or np.isfinite(value).all() else plain(value.tolist())
     if isinstance(value, StrEnum):
         return value.value
-    if isinstance(value, Violation) and value.constraint is None:
-        return {key: plain(getattr(value, key)) for key in ("factor", "variables", "states")}
-    if isinstance(value, KindFractions | Residuals | Names | Violation):
+    if isinstance(value, Violation):
+        further = [key for key in ("constraint", "name") if getattr(value, key) not in (None, "")]
+        return {key: plain(getattr(value, key)) for key in ("factor", "variables", "states", *further)}
+    if isinstance(value, KindFractions | Residuals | Names):
         return {key: plain(v) for key, v in asdict(value).items()}
     if isinstance(value, Mapping):
         return {str(key): plain(v) for key, v in value.items()}

@@ -50,10 +50,8 @@ class Linear(KindInterface):
                 known[key] = merge.distinct(merge.sums(sums[:, None] + gain, *rest), hard)
             sums, move = known[key]
             if len(sums) > MOST_COUNTS:
-                name = constraints.names[c]
-                raise UnsupportedModel(
-                    f"constraint {c} ({name}): its sum has more than {MOST_COUNTS} values, too many for tables"
-                )
+                many = f"its sum has more than {MOST_COUNTS} values, too many for tables"
+                raise UnsupportedModel(f"constraint {constraints.called(c)}: {many}")
             moves.append(move)
             sizes.append(len(sums))
         final = np.where(sums == merge.broken, -float(constraints.penalty[c]), 0.0)

@@ -33,6 +33,7 @@ def regular(
     initial: Hashable = 0,
     accepting: Iterable[Hashable] | Mapping[Hashable, float] | None = None,
     penalty: float | None = None,
+    name: str = "",
 ) -> Constraint:
     """The states of the variables, in this order, are a word that a finite automaton accepts.
 
@@ -84,7 +85,7 @@ def regular(
     ends = tuple((place[each], _weight(f"the weight of {each!r}", weight)) for each, weight in final.items())
     kept = tuple(arc for arc in arcs if arc[3] > -math.inf)
     data = (len(place), kept, place[initial], tuple(end for end in ends if end[1] > -math.inf))
-    return Constraint("regular", ConstraintKind.REGULAR, listed, penalty=price, data=data)
+    return Constraint("regular", ConstraintKind.REGULAR, listed, penalty=price, data=data, name=name)
 
 
 def _arc(n: int, arc: object, place: dict[Hashable, int]) -> tuple[int, Letter, int, float]:

@@ -13,8 +13,9 @@ from scipy import sparse
 from mapmrf.arrays import Floats, Ints, blank, short
 from mapmrf.compilation.jit import bare, compiled, inlined
 from mapmrf.kernels.random_numbers import UNIT, Bits, draw, next_bits, seeded
-from mapmrf.model.graph import ROUND_OFF, Granularity
+from mapmrf.model.graph import ROUND_OFF
 from mapmrf.model.problem import Problem
+from mapmrf.model.summary import Granularity
 from mapmrf.run import pace
 
 

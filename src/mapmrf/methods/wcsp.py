@@ -30,6 +30,7 @@ milliseconds."""
 STEP_VARIABLES = 200  # variables eliminated per step: some 30 ms
 BESIDE = 100_000  # table entries that local search examines after a step of the search: a tenth of the time
 
+FEWER_STATES = 0.9  # share of the remaining states that a reduced model may have for the search to begin again on it
 FIRST_SWEEPS = 5
 """Pairs of sweeps before variables are eliminated: they solve easy models, and exclude states in others."""
 
@@ -123,15 +124,16 @@ class WCSPRun(PhasedRun):
         if search is not None and not search.finished:
             if self.problem.graph.constraints is None:
                 yield from self.reduce(search)
-            search = self.search
-            plain = self.problem.graph.constraints is None
+            again = self.search is not search
+            search, plain = self.search, self.problem.graph.constraints is None
             components = split(self.inner.problem) if plain and search is not None else []
             if len(components) > 1:
                 yield from self.solve_parts(components)
                 return
-            yield from self.prepare(search, self.method.sweeps)
+            if again:
+                yield from self.prepare(search, self.method.sweeps)
         if search is not None and not search.finished:
-            for _ in search.explore():
+            for _ in search.explore(self.method.sweeps - FIRST_SWEEPS):
                 self.take_over(search)
                 self.try_candidate(search)
                 yield self.progress("search")
@@ -180,7 +182,9 @@ class WCSPRun(PhasedRun):
             while not elimination.advance(STEP_VARIABLES):
                 yield self.progress("reduction")
             inner = solve_small(elimination.result(), MOST_ENTRIES)
-        if inner.problem is not self.problem or not inner.feasible:
+        left = search.network.soft.now.cell[: self.problem.n_vars]
+        smaller = inner.problem.n_vars < np.count_nonzero(left > 1)
+        if smaller or inner.problem.n_states < FEWER_STATES * left.sum() or not inner.feasible:
             self.take_over(search)
             self.new_search(inner)
             yield self.progress("reduction")

@@ -82,6 +82,13 @@ class FactorPool:
         full = tuple([self.card[j] for j in scope])
         return total if total.shape == full else np.broadcast_to(total, full), axis
 
+    def drop(self, a: int) -> tuple[tuple[int, ...], Table]:
+        """Remove a factor; return its scope and table."""
+        scope = self.scopes.pop(a)
+        for j in scope:
+            self.of[j].discard(a)
+        return scope, self.tables.pop(a)
+
     def merge(self, scope: list[int], table: Table) -> None:
         """Add a factor of ascending scope, combined with all on some of its variables."""
         if len(scope) > 1:
@@ -91,14 +98,12 @@ class FactorPool:
         self.put(scope, table)
 
     def _plus(self, total: Table, factors: set[int], scope: list[int]) -> Table:
-        card, of, add = self.card, self.of, self.add
+        card, add = self.card, self.add
         for a in sorted(factors):
-            mine, table = self.scopes.pop(a), self.tables.pop(a)
+            mine, table = self.drop(a)
             if len(mine) < len(scope):
                 table = table.reshape([card[j] if j in mine else 1 for j in scope])  # both scopes ascend
             total = add(total, table)
-            for j in mine:
-                of[j].discard(a)
         return total
 
     def graph(self, kept: Ints) -> FactorGraph:

@@ -600,6 +600,29 @@ def test_lifting_a_projected_labelling_never_makes_it_worse(seed: int) -> None:
     assert graph.value(small.lift(small.project(labels))) >= graph.value(labels) - 1e-9
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_functions_of_other_variables_go_and_the_optimum_stays(seed: int) -> None:
+    """Variable k + 4 is a permutation of k; variable 8 has fewer states and is a function of 0, not conversely."""
+    rng = np.random.default_rng(seed)
+    card, scopes, tables = [*[5] * 8, 3], [], []
+    for k in range(4):
+        table = np.full((5, 5), -np.inf)
+        table[np.arange(5), rng.permutation(5)] = rng.normal(size=5)
+        scopes.append((k, k + 4))
+        tables.append(table)
+    scopes.append((8, 0))
+    tables.append(np.where(np.arange(5) % 3 == np.arange(3)[:, None], rng.normal(size=(3, 5)), -np.inf))
+    for scope in ((0, 5), (1, 6), (4, 6), (2, 3), (7, 8), (0, 2, 5), (4, 8, 1), (0, 8, 4), (1, 3)):
+        scopes.append(scope)
+        tables.append(rng.normal(size=[card[i] for i in scope]))
+    graph = FactorGraph.from_tables(card, scopes, tables)
+    small = simplified(graph)
+    assert small.problem.n_vars <= 4
+    best, reduced = mapmrf.solve(graph, "branch"), mapmrf.solve(small.problem.graph, "branch")
+    assert reduced.value == pytest.approx(best.value) == pytest.approx(graph.value(small.lift(reduced.labels)))
+    assert graph.value(small.lift(small.project(best.labels))) == pytest.approx(best.value)
+
+
 def test_tables_stay_within_the_limit_and_more_goes_than_by_simplification() -> None:
     problem = Problem.compile(datasets.grid(8, 8, coupling=2.0, seed=0))
     first = simplify(problem)

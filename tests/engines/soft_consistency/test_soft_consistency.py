@@ -59,7 +59,7 @@ def is_left(network: ModelNetwork, labels: Ints) -> bool:
 def run(search: SoftSearch, sweeps: int) -> Iterator[None]:
     yield from search.prepare(sweeps)
     if not search.finished:
-        yield from search.explore()
+        yield from search.explore(20)
 
 
 def new_network(graph: FactorGraph) -> ModelNetwork:

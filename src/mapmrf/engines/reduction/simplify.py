@@ -64,7 +64,8 @@ def simplify(problem: Problem, excluded: Bools | None = None) -> Simplified:
     Repeatedly, states are removed that hard constraints exclude or that another state of the variable dominates
     whatever its neighbours are (Goldstein's criterion of dead-end elimination); variables with one state left are
     fixed; variables are maximised out if their factors become one with no more variables than one of them and no more
-    entries than all of them: isolated variables, pendant trees, inner variables of chains.
+    entries than all of them: isolated variables, pendant trees, inner variables of chains. Variables that hard pairs
+    make functions of others are replaced by these.
     """
     steps = simplify_in_steps(problem, excluded)
     while True:
@@ -88,12 +89,37 @@ def simplify_in_steps(problem: Problem, excluded: Bools | None = None) -> Genera
     reduction = Reduction(problem, excluded)
     while not reduction.advance(pace.REDUCTION):
         yield
-    if not reduction.feasible or not reduction.worthwhile:
-        return Simplified(problem, (), reduction.feasible)
+    if not reduction.feasible:
+        return Simplified(problem, (), feasible=False)
+    small = Simplified(problem, ())
+    if reduction.worthwhile:
+        yield
+        smaller = reduction.smaller()
+        yield
+        small = Simplified(smaller, (reduction.label_map(),), counts=reduction.counts())
+    functions = _functions(small.problem)
+    if not functions:
+        return small
     yield
-    smaller = reduction.smaller()
-    yield
-    return Simplified(smaller, (reduction.label_map(),), counts=reduction.counts())
+    elimination = BoundedElimination(small)
+    elimination.substitute(functions)
+    return elimination.result()
+
+
+def _functions(problem: Problem) -> list[tuple[int, int, Ints]]:
+    """Return pairs of variables, the second a function of the first, with its state for each state of the first."""
+    found = []
+    for batch in problem.batches:
+        if batch.arity != 2 or not batch.hard:
+            continue
+        starts, of = np.unique(batch.table_at, return_inverse=True)
+        tables = problem.graph.theta_t[starts[:, None] + np.arange(batch.n_configs)]
+        allowed = tables.reshape(-1, *batch.shape) > -np.inf
+        for axis in (1, 0):
+            for t in np.flatnonzero((allowed.sum(1 + axis) <= 1).all(1)).tolist():
+                states = allowed[t].argmax(axis)
+                found += [(scope[1 - axis], scope[axis], states) for scope in batch.scope[of == t].tolist()]
+    return found
 
 
 def _is_stiff(problem: Problem) -> bool:
@@ -484,6 +510,7 @@ class BoundedElimination:
         self._small, self.problem, self.largest = small, problem, largest
         self.heap: list[tuple[int, int]] = []
         self.logged: list[tuple[int, list[int], Ints]] = []
+        self.gone: list[bool] = []
         # maximum number of variables and factors: numpy takes some microseconds for each
         # maximum number of table entries over all factors: each factor gets its own table
         few = problem.n_vars + problem.n_factors <= 20_000 and problem.n_configs <= 2_000_000
@@ -497,10 +524,41 @@ class BoundedElimination:
         for batch in self.problem.batches:
             for scope, table in zip(batch.scope.tolist(), batch.tables(graph.theta_t, slice(None)), strict=True):
                 pool.put(scope, table)
-        self.around = [set(pool.around(i)) for i in range(graph.n_vars)]
         self.gone = [False] * graph.n_vars
-        self.heap = [(self._size(i), i) for i in range(graph.n_vars)]
+        self._rank()
+
+    def _rank(self) -> None:
+        """Queue the remaining variables by the sizes of their messages."""
+        left = [i for i, gone in enumerate(self.gone) if not gone]
+        self.around = [set() if gone else set(self.pool.around(i)) for i, gone in enumerate(self.gone)]
+        self.heap = [(self._size(i), i) for i in left]
         heapq.heapify(self.heap)
+
+    def substitute(self, functions: list[tuple[int, int, Ints]]) -> None:
+        """Replace variables by those of which they are functions, unless their tables would grow."""
+        for i, j, states in functions if self.gone else ():
+            if self.gone[i] or self.gone[j]:
+                continue
+            pool, card = self.pool, self.pool.card
+            tables = [(pool.scopes[a], pool.tables[a].size) for a in sorted(pool.of[j])]
+            size = sum(size // card[j] * (1 if i in scope else card[i]) for scope, size in tables)
+            if size > sum(size for _, size in tables):
+                continue
+            self.logged.append((j, [i], states))
+            self.gone[j] = True
+            pool.unary[i] = pool.unary[i] + pool.unary[j][states]
+            for a in sorted(pool.of[j]):
+                scope, table = pool.drop(a)
+                axis = scope.index(j)
+                table = table.take(states, axis)  # this axis now stands for i
+                if i in scope:
+                    table = np.moveaxis(table.diagonal(0, axis, scope.index(i)), -1, 0)
+                else:
+                    table = np.moveaxis(table, axis, 0)
+                scope = (i, *[k for k in scope if k not in (i, j)])
+                order = sorted(range(len(scope)), key=scope.__getitem__)
+                pool.merge([scope[k] for k in order], table.transpose(order))
+        self._rank()
 
     def advance(self, n: int) -> bool:
         """Eliminate some variables, smallest message first; True when no more can be eliminated."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,8 @@ from mapmrf.run import pace
 SMALL_GAIN, FEW_VARIABLES = 3e-3, 500
 """Share of the gap that a pair of sweeps must close for another one to follow, in a model of that many variables. In
 larger ones a node takes longer, so that a smaller gain justifies a sweep."""
+FEW_SWEEPS, FIRST_WORK = 5, 3_000_000
+"""Pairs of sweeps at the root between two parts of the search; before it, as many as take that much work."""
 LEAST_GAIN = 12
 """Increases of the lower bound are worth the work if they close 2 to the power of minus this of the root's gap."""
 MOST_BACKTRACKS = 1 << 14  # maximum number of backtracks of a dive
@@ -96,25 +98,41 @@ class SoftSearch:
 
     def prepare(self, sweeps: int) -> Iterator[None]:
         """Raise the lower bound at the root and make it consistent; yields after every step."""
-        yield from self._sweep(sweeps)
+        yield from self._raise_root(sweeps)
+        self.finished = self._failed
+
+    def explore(self, sweeps: int = 0) -> Iterator[None]:
+        """Search from the root; yields after every step until the search has finished.
+
+        The root gets further sweeps whenever as much work as before them has gone into the search, until they stall.
+        """
+        self.open.push(self.network.lower, -1)
+        tally = self.network.soft.tally
+        spent = int(tally.work)
+        while self._base is not None or self._next_node():
+            if self._dive() == PAUSED:
+                yield
+            due = sweeps > 0 and tally.work >= 2 * spent
+            if self._base is None and (due or self.upper < self._root_upper):
+                follow(self.network.soft, self.way.stack, 0)  # a better upper bound holds at the root, too
+                if due:
+                    left = yield from self._raise_root(min(sweeps, FEW_SWEEPS))
+                    sweeps = sweeps - FEW_SWEEPS if left == 0 else 0
+                    spent = int(tally.work)
+                else:
+                    yield from self._propagate_root()
+                if self._failed:
+                    self.open = OpenNodes()
+        self.finished = True
+
+    def _raise_root(self, sweeps: int) -> Generator[None, None, int]:
+        """Raise the lower bound at the root and make it consistent; return the number of sweeps that were not made."""
+        left = yield from self._sweep(sweeps)
         self.network.soft.tally.least_gain = max(1, self._gap >> LEAST_GAIN)
         if not self._failed:
             yield from self._in_steps(project_all)
             yield from self._propagate_root()
-        self.finished = self._failed
-
-    def explore(self) -> Iterator[None]:
-        """Search from the root; yields after every step until the search has finished."""
-        self.open.push(self.network.lower, -1)
-        while self._base is not None or self._next_node():
-            if self._dive() == PAUSED:
-                yield
-            if self.upper < self._root_upper and self._base is None:
-                follow(self.network.soft, self.way.stack, 0)  # the better upper bound holds at the root, too
-                yield from self._propagate_root()
-                if self._failed:
-                    self.open = OpenNodes()
-        self.finished = True
+        return left
 
     @property
     def _failed(self) -> bool:
@@ -127,17 +145,21 @@ class SoftSearch:
 
     # -- the root -----------------------------------------------------------------------------------------------------
 
-    def _sweep(self, sweeps: int) -> Iterator[None]:
-        """Run pairs of sweeps, forward and backward, as long as they close the gap."""
+    def _sweep(self, sweeps: int) -> Generator[None, None, int]:
+        """Run pairs of sweeps, forward and backward, as long as they close the gap; return how many were left."""
         before = -self.upper
         self._allow()
-        least = SMALL_GAIN / (1 + self.network.problem.n_vars / FEW_VARIABLES)
+        least, tally = SMALL_GAIN / (1 + self.network.problem.n_vars / FEW_VARIABLES), self.network.soft.tally
+        end = sweeps - FEW_SWEEPS, int(tally.work) + FIRST_WORK
         while sweeps > 0 and not self._failed and self.network.lower - before > least * self._gap:
+            if sweeps <= end[0] and tally.work >= end[1]:
+                break
             before, sweeps = self.network.lower, sweeps - 1
             for forward in (True, False):
                 yield from self._in_steps(sweep, forward)
             yield from self._in_steps(price_constraints)
             self._keep()
+        return sweeps
 
     def _in_steps(self, kernel: Callable[..., int], *arguments: bool) -> Iterator[None]:
         """Call a kernel, which takes and returns the place to continue at, until it returns 0."""

@@ -617,7 +617,8 @@ def test_functions_of_other_variables_go_and_the_optimum_stays(seed: int) -> Non
         tables.append(rng.normal(size=[card[i] for i in scope]))
     graph = FactorGraph.from_tables(card, scopes, tables)
     small = simplified(graph)
-    assert small.problem.n_vars <= 4
+    left = [tuple(scope) for batch in small.problem.batches for scope in np.sort(batch.scope, axis=1).tolist()]
+    assert small.problem.n_vars <= 4 and len(set(left)) == len(left)
     best, reduced = mapmrf.solve(graph, "branch"), mapmrf.solve(small.problem.graph, "branch")
     assert reduced.value == pytest.approx(best.value) == pytest.approx(graph.value(small.lift(reduced.labels)))
     assert graph.value(small.lift(small.project(best.labels))) == pytest.approx(best.value)

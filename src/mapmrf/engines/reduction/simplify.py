@@ -64,8 +64,8 @@ def simplify(problem: Problem, excluded: Bools | None = None) -> Simplified:
     Repeatedly, states are removed that hard constraints exclude or that another state of the variable dominates
     whatever its neighbours are (Goldstein's criterion of dead-end elimination); variables with one state left are
     fixed; variables are maximised out if their factors become one with no more variables than one of them and no more
-    entries than all of them: isolated variables, pendant trees, inner variables of chains. Variables that hard pairs
-    make functions of others are replaced by these.
+    entries than all of them: isolated variables, pendant trees, inner variables of chains. In models of moderate size,
+    factors of the same variables are joined, and variables that hard pairs make functions of others are replaced.
     """
     steps = simplify_in_steps(problem, excluded)
     while True:
@@ -97,13 +97,25 @@ def simplify_in_steps(problem: Problem, excluded: Bools | None = None) -> Genera
         smaller = reduction.smaller()
         yield
         small = Simplified(smaller, (reduction.label_map(),), counts=reduction.counts())
-    functions = _functions(small.problem)
-    if not functions:
+    functions = _functions(small.problem) if _is_light(small.problem) else []
+    if not functions and not (_is_light(small.problem) and _has_twins(small.problem)):
         return small
     yield
     elimination = BoundedElimination(small)
+    elimination.join_twins()
     elimination.substitute(functions)
     return elimination.result()
+
+
+def _has_twins(problem: Problem) -> bool:
+    """Return whether several factors may have the same variables."""
+    keys: dict[int, list[Ints]] = {}
+    for batch in problem.batches:
+        key = np.zeros(batch.n, dtype=np.int64)
+        for k, column in enumerate(np.sort(batch.scope, axis=1).T):
+            key = (key * problem.n_vars + column) if k < 2 else (key * 0x9E3779B97F4A7C1 + column)
+        keys.setdefault(batch.arity, []).append(key)
+    return any(len(np.unique(np.concatenate(each))) < sum(map(len, each)) for each in keys.values())
 
 
 def _functions(problem: Problem) -> list[tuple[int, int, Ints]]:
@@ -498,6 +510,11 @@ def drop_states(model: StateDrops, lam: Floats, left: Bools, target: float) -> f
 # -- Elimination of variables whose message is small, even if it has more variables than any factor before ------------
 
 
+def _is_light(problem: Problem) -> bool:
+    """Return whether there are few factors, each of which takes numpy some microseconds, and few table entries."""
+    return problem.n_vars + problem.n_factors <= 20_000 and problem.n_configs <= 2_000_000
+
+
 class BoundedElimination:
     """Maximises out variables, the smallest message first, while messages have at most `largest` entries.
 
@@ -510,11 +527,8 @@ class BoundedElimination:
         self._small, self.problem, self.largest = small, problem, largest
         self.heap: list[tuple[int, int]] = []
         self.logged: list[tuple[int, list[int], Ints]] = []
-        self.gone: list[bool] = []
-        # maximum number of variables and factors: numpy takes some microseconds for each
-        # maximum number of table entries over all factors: each factor gets its own table
-        few = problem.n_vars + problem.n_factors <= 20_000 and problem.n_configs <= 2_000_000
-        if small.feasible and few:
+        self.joined = False
+        if small.feasible and _is_light(problem):
             self._unpack()
 
     def _unpack(self) -> None:
@@ -534,9 +548,18 @@ class BoundedElimination:
         self.heap = [(self._size(i), i) for i in left]
         heapq.heapify(self.heap)
 
+    def join_twins(self) -> None:
+        """Join factors of the same variables."""
+        pool, first = self.pool, dict[tuple[int, ...], int]()
+        for a, scope in list(pool.scopes.items()):
+            one = first.setdefault(scope, a)
+            if one != a:
+                pool.tables[one] = pool.tables[one] + pool.drop(a)[1]
+                self.joined = True
+
     def substitute(self, functions: list[tuple[int, int, Ints]]) -> None:
         """Replace variables by those of which they are functions, unless their tables would grow."""
-        for i, j, states in functions if self.gone else ():
+        for i, j, states in functions:
             if self.gone[i] or self.gone[j]:
                 continue
             pool, card = self.pool, self.pool.card
@@ -578,12 +601,12 @@ class BoundedElimination:
 
     def result(self) -> Simplified:
         small = self._small
-        if not self.logged:
+        if not self.logged and not self.joined:
             return small
         again = simplify(Problem.compile(self.pool.graph(self.kept), small.problem.threads, small.problem.memory))
         sums = {name: count + getattr(again.counts, name) for name, count in vars(small.counts).items()}
         sums["variables_eliminated"] += len(self.logged)
-        maps = (*small.maps, self.label_map(), *again.maps)
+        maps = (*small.maps, *([self.label_map()] if self.logged else []), *again.maps)
         return replace(again, maps=maps, counts=ReductionCounts(**sums))
 
     def _size(self, i: int) -> int:

@@ -55,7 +55,7 @@ def test_a_plan_from_a_file(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("sets = [", "plan.toml: "),
-        ("set = []", "found 'set', expected one of methods"),
+        ("set = []", "found 'set', expected one of .*, did you mean 'sets'"),
         ("sets = 'grids'", "sets is 'grids', expected a list of str"),
         ("seeds = [0.5]", r"seeds is \[0.5\], expected a list of int"),
         ("time_limit = 'long'", "time_limit is 'long'"),

@@ -137,7 +137,7 @@ def sabotage(deed: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("os._exit(7)", "crash", "code 7"),
         ("hang()", "killed", "not started after 1000 s"),
         ("raise RuntimeError('oh')", "error", "RuntimeError: oh"),
-        ("raise MemoryError", "memory", "MiB"),
+        ("raise MemoryError", "memory", "needs more than 1.07 GB"),
     ],
 )
 def test_a_crash_takes_nothing_else_along(tmp_path, models, monkeypatch, deed, outcome, message) -> None:

@@ -95,7 +95,7 @@ def test_the_command_line_prints_names_and_how_many_there_are(bif: str, tmp_path
     graph = FactorGraph.from_tables([2] * 40, [(i,) for i in range(40)], [np.log([0.25, 0.75])] * 40, names=names)
     mapmrf.write(graph, tmp_path / "many.bif")
     _, output = run("solve", str(tmp_path / "many.bif"))
-    assert output.endswith("v29       yes\n... (40 in all)\n")
+    assert output.endswith("v29       yes\n... (40 in all, -o FILE writes them)\n")
 
 
 def test_json_output_has_the_names(bif: str, tmp_path: Path) -> None:

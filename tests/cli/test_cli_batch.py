@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -43,7 +44,8 @@ def bad(tmp_path: Path) -> Path:
 
 def test_a_line_for_every_file_in_order(models: list[Path]) -> None:
     result = run("solve", *models, "-m", "exhaustive", "--jobs", 2)
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.exit_code == 0
+    assert re.fullmatch(r"mapmrf: 3 models in \d+\.\d s: 3 optimal\n", result.stderr)
     head, *lines = [line.split() for line in result.stdout.splitlines()]
     assert head == ["model", "value", "bound", "gap", "status", "seconds"]
     for path, line in zip(models, lines, strict=True):
@@ -67,9 +69,16 @@ def test_one_bad_file_is_one_line_and_the_rest_is_done(models: list[Path], bad: 
     result = run("solve", *files, "-m", "icm", "--output", tmp_path / "out/")
     assert result.exit_code == 2
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["model", str(models[0]), str(models[1])]
-    first, second = result.stderr.splitlines()
+    first, second, *summary = result.stderr.splitlines()
     assert first.startswith(f"mapmrf: error: {bad}") and "absent.uai" in second
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["grid0.uai.MPE", "grid1.uai.MPE"]
+    assert summary[0].endswith(": 2 converged, 2 failed") and summary[1] == f"mapmrf: failed: {bad}, {files[2]}"
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "grid0.uai.MPE", "grid1.uai.MPE", "results.csv"
+    ]  # fmt: skip
+    rows = list(csv.DictReader((tmp_path / "out" / "results.csv").read_text().splitlines()))
+    assert [(row["model"], row["status"], bool(row["error"])) for row in rows] == [
+        (str(path), status, not status) for path, status in zip(files, ("converged", "", "", "converged"), strict=True)
+    ]
     told = [json.loads(line) for line in run("solve", *files, "-m", "icm", "--json").stdout.splitlines()]
     assert [data["model"] for data in told] == [str(path) for path in files]
     assert ["error" in data for data in told] == [False, True, True, False]
@@ -96,7 +105,7 @@ def test_infeasible_models_have_no_solution_and_their_own_code(models: list[Path
     result = run("solve", tmp_path / "none.uai", models[0], "-m", "exhaustive", "-o", f"{tmp_path}/out/")
     assert result.exit_code == 3
     assert "none.uai.MPE not written" in result.stderr
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["grid0.uai.MPE"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["grid0.uai.MPE", "results.csv"]
 
 
 def test_evidence_is_that_of_every_file(models: list[Path], tmp_path: Path) -> None:
@@ -114,6 +123,39 @@ def test_a_full_disk_does_not_end_the_batch(models, tmp_path, monkeypatch) -> No
     assert result.exit_code == 2
     assert len(result.stdout.splitlines()) == 4
     assert result.stderr.count("No space left") == 3
+
+
+def test_a_folder_and_a_pattern_stand_for_their_models(models: list[Path], bad: Path, tmp_path: Path) -> None:
+    bad.rename(tmp_path / "notes.txt")
+    mapmrf.write(grid(2, 2), tmp_path / "last.uai.gz")
+    inside = [*map(str, models), str(tmp_path / "last.uai.gz")]
+    for given in (tmp_path, tmp_path / "*.uai*"):
+        said = run("solve", given, "-m", "icm", "--json").stdout.splitlines()
+        assert [json.loads(line)["model"] for line in said] == inside
+    only = run("solve", tmp_path / "last*", "-m", "icm", "-o", tmp_path / "results.tsv")
+    assert only.exit_code == 0 and only.stdout.splitlines()[0].split()[0] == "model"
+    (row,) = csv.DictReader((tmp_path / "results.tsv").read_text().splitlines(), delimiter="\t")
+    assert (row["model"], row["method"], row["status"]) == (inside[-1], "icm", "converged")
+    assert f"{tmp_path}/x*.uai: no file matches" in refused("solve", tmp_path / "x*.uai")
+    (tmp_path / "empty").mkdir()
+    assert "empty: no model file in this folder" in refused("solve", tmp_path / "empty")
+
+
+def test_resume_solves_what_is_not_yet_there(models: list[Path], tmp_path: Path) -> None:
+    command = ["solve", *models, "-m", "icm", "-o", f"{tmp_path}/out/"]
+    assert run(*command).exit_code == 0
+    table, first = tmp_path / "out" / "results.csv", tmp_path / "out" / "grid0.uai.MPE"
+    whole = table.read_text()
+    table.write_text(whole[: whole.index("grid2") + 10])  # killed while it wrote the third line
+    first.unlink()
+    result = run(*command, "--resume")
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["model", str(models[0]), str(models[2])]
+    assert "mapmrf: 3 models" in result.stderr and "1 done before, 2 converged" in result.stderr and first.exists()
+    assert len(table.read_text().splitlines()) == 4
+    assert "3 done before" in run(*command, "--resume").stderr
+    assert "done before" not in run(*command, "--resume", "--method", "bp").stderr  # another method, other answers
+    assert "needs --output DIR/" in refused("solve", *models, "--resume")
+    assert "expected a folder" in refused("solve", *models, "--resume", "-o", tmp_path / "r.csv")
 
 
 def test_usage_of_many_files_is_checked_first(models: list[Path], tmp_path: Path) -> None:
@@ -269,7 +311,10 @@ def test_ctrl_c_keeps_what_is_done_and_the_best_of_what_runs(models: list[Path],
     assert [json.loads(line)["model"] for line in said.splitlines()] == [str(path) for path in files[:2]]
     assert json.loads(said.splitlines()[1])["status"] == "interrupted"
     assert heard.splitlines()[-1] == "mapmrf: interrupted: 1 of 3 not solved"
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["grid0.uai.MPE", "long.uai.MPE"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"grid0.uai.MPE", "long.uai.MPE", "results.csv"}
+    again = run("solve", *files, "-m", "icm", "-o", f"{tmp_path}/out/", "--resume")
+    assert [line.split()[0] for line in again.stdout.splitlines()] == ["model", *map(str, files[1:])]
+    assert again.exit_code == 0 and ": 1 done before, 2 converged" in again.stderr
 
 
 def test_sigterm_ends_a_batch_that_waits_for_its_files(tmp_path: Path) -> None:
@@ -292,5 +337,5 @@ def test_processes_end_with_the_program(models: list[Path]) -> None:
     """They would keep its output open for five minutes; semaphores that it leaves behind are reported there."""
     command = [sys.executable, "-m", "mapmrf", "solve", *map(str, models), "-m", "icm", "-j", "2"]
     done = subprocess.run([*command, "--backend", "processes"], capture_output=True, text=True, timeout=200)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0 and re.fullmatch("mapmrf: 3 models in .*: 3 converged\n", done.stderr)
     assert len(done.stdout.splitlines()) == 4

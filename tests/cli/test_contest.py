@@ -208,7 +208,7 @@ def entry(graph: FactorGraph, writing_share: float = 0.1, **fields: object) -> C
 def test_every_block_is_better_than_the_one_before() -> None:
     graph = grid(8, 8, coupling=2.0, seed=3)
     made = entry(graph)
-    (result,) = made.run("icm", {"starts": 30}, lambda: False)
+    (result,) = made.run(mapmrf.ICM(starts=30))
     made.close()
     values = [graph.value([int(k) for k in block.split()[1:]]) for block in blocks("model.MPE")]
     assert len(values) > 2
@@ -221,7 +221,7 @@ def test_solutions_that_wait_are_written_in_the_end() -> None:
     made = entry(grid(8, 8, coupling=2.0, seed=3), writing_share=-1.0)
     made.offer(0, np.zeros(64, dtype=np.int64), made.values[0] - 1.0)
     assert len(blocks("model.MPE")) == 1
-    made.run("icm", {"starts": 30}, lambda: False)
+    made.run(mapmrf.ICM(starts=30))
     assert len(blocks("model.MPE")) == 2
     assert read_solution("model.MPE", 64).tolist() == made.labels[0].tolist()
 
@@ -242,26 +242,27 @@ def test_with_time_left_a_method_starts_again_with_another_seed(monkeypatch: pyt
     def told(graph, method, *, seed, initial, **options):  # type: ignore[no-untyped-def]
         seeds.append(seed)
         starts.append(initial is not None)
+        if len(seeds) == 4:
+            made.clock.seconds = 0.0
         return solve(graph, method, seed=seed, initial=initial, **options)
 
     monkeypatch.setattr("mapmrf.run.solve.solve", told)
     made = entry(grid(4, 4, coupling=3.0, seed=2), seed=5)
     made.contest = Contest("model.LG", None, "model.MPE", seed=5, seconds=1e6)
     made.clock = ContestClock(1e6, 0.0)
-    (result,) = made.run("icm", {"starts": 2}, lambda: len(seeds) >= 4)
+    (result,) = made.run(mapmrf.ICM(starts=2))
     assert seeds == [5, 6, 7, 8]
     assert starts == [False, True, False, True]
     assert result.options["max_iterations"] >= 10**9
     del seeds[:]
-    (result,) = made.run("exhaustive", {}, lambda: False)
+    (result,) = made.run(mapmrf.methods()["exhaustive"]())
     assert (len(seeds), result.status) == (1, Status.OPTIMAL)
 
 
 def test_the_limits_reach_the_method_unless_it_has_its_own() -> None:
-    made = entry(grid(2, 2), seconds=100.0, memory=1e8)
-
     def options(method: str, **given: object) -> Mapping[str, object]:
-        (result,) = made.run(method, given, lambda: True)
+        made = entry(grid(2, 2), seconds=1e-3, memory=1e8)
+        (result,) = made.run(mapmrf.methods()[method](**given), given)
         return result.options
 
     assert options("branch")["memory"] == 50.0
@@ -329,7 +330,7 @@ def test_the_end_of_the_time_ends_the_process_whatever_the_method_does(seconds: 
 
 
 def test_time_that_is_over_before_there_is_a_model_is_said() -> None:
-    code = "import time, mapmrf.formats\nmapmrf.formats.read = lambda path, max_bytes: time.sleep(1000)\nmain()"
+    code = "import time, mapmrf.formats\nmapmrf.formats.read = lambda path, **options: time.sleep(1000)\nmain()"
     process = started("nets/t3.uai", "", "", "MPE", "-m", "icm", code=code, environ={"INF_TIME": "2"})
     said, heard = process.communicate(timeout=120)
     assert (process.returncode, said) == (2, "")

@@ -173,7 +173,7 @@ def test_a_small_file_takes_little_memory(suffix: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", READ, str(path)]
     n_vars, grown = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
     assert n_vars == 28 and grown < 20e6
-    mapmrf.read(path, max_bytes=1e6)
+    mapmrf.read(path, memory_limit=1e6)
 
 
 def test_lists_and_tables_beside_them_are_charged(tmp_path: Path) -> None:
@@ -182,14 +182,14 @@ def test_lists_and_tables_beside_them_are_charged(tmp_path: Path) -> None:
     path = tmp_path / "m.wcsp"
     path.write_text(wcsp([2] * n, [Sparse(list(range(n)), FORBIDDEN, tuples)]))
     with pytest.raises(FormatError, match=r"its lists of tuples \(factor 0 needs .* indicators\): reading takes"):
-        mapmrf.read(path, max_bytes=2e6)
-    graph = mapmrf.read(path, max_bytes=1e8)
+        mapmrf.read(path, memory_limit=2e6)
+    graph = mapmrf.read(path, memory_limit=1e8)
     assert graph.constraints is not None and 16 * len(graph.constraints.var) > 2e6
     assert all(graph.value(states) == -1 for states, _ in tuples)
     table = Sparse([0, 1], 2, [([k, k], 0) for k in range(400)])  # a Potts factor stays one
     path.write_text(wcsp([400, 400, *[2] * n], [table, Sparse(list(range(2, n + 2)), 1, [([0] * n, 3)])]))
-    refuses(FormatError, "its tables", mapmrf.read, path, max_bytes=4e6)
-    graph = mapmrf.read(path, max_bytes=1e7)
+    refuses(FormatError, "its tables", mapmrf.read, path, memory_limit=4e6)
+    graph = mapmrf.read(path, memory_limit=1e7)
     assert graph.n_factors == 1 and graph.value([3, 3, *[0] * n]) == -3 and graph.value([3, 4, *[1] * n]) == -3
 
 
@@ -212,7 +212,7 @@ def test_evidence_and_lists(tmp_path: Path) -> None:
 
 
 def _opengm(path: Path, kind: int, shape: list[int], indices: list[int], values: list[float]) -> FactorGraph:
-    return mapmrf.read(write_opengm(path, kind, shape, indices, values), max_bytes=2e6)
+    return mapmrf.read(write_opengm(path, kind, shape, indices, values), memory_limit=2e6)
 
 
 def test_functions_of_opengm_that_stay_lists(tmp_path: Path) -> None:

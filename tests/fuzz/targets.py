@@ -54,7 +54,7 @@ class Target:
 
 def read_model(path: Path) -> None:
     """A model that is read can be evaluated, and is legal."""
-    graph = mapmrf.read(path, max_bytes=BUDGET)
+    graph = mapmrf.read(path, memory_limit=BUDGET)
     check_graph(graph)
 
 

@@ -117,7 +117,7 @@ def near(rng: random.Random, texts: list[str]) -> bytes:
 def ours(path: Path, data: bytes) -> FactorGraph | None:
     path.write_bytes(data)
     try:
-        return mapmrf.read(path, max_bytes=1e6)
+        return mapmrf.read(path, memory_limit=1e6)
     except MapMRFError:
         return None
 

@@ -44,7 +44,6 @@ _OF_SOLVE = (
     "gap_tolerance",
     "abs_gap_tolerance",
     "polish",
-    "max_bytes",
 )
 
 
@@ -229,8 +228,7 @@ class ModelTask:
     """A model of a batch and how to solve it."""
 
     model: Model | PackedModel  # the model, packed or not, or the file to read it from
-    # method, seed, options: how to solve it; the options are those of `solve`, not of the method, and `max_bytes` of
-    # `read`
+    # method, seed, options: how to solve it; the options are those of `solve`, not of the method
     method: Method
     seed: int
     options: Mapping[str, Any]
@@ -276,7 +274,7 @@ class ModelTask:
         if not isinstance(model, FactorGraph | str | os.PathLike):
             return as_graph(model)  # which says what to call
         if not isinstance(model, FactorGraph):
-            return read(model, evidence=self.evidence, max_bytes=self.options.get("max_bytes"))
+            return read(model, evidence=self.evidence, memory_limit=self.options.get("memory_limit"))
         if self.evidence is None:
             return model
         if isinstance(self.evidence, Mapping):
@@ -286,7 +284,6 @@ class ModelTask:
     def _solve(self, graph: FactorGraph, stopped: Stopped) -> Result:
         options = dict(self.options)
         user = options.pop("callback", None)
-        options.pop("max_bytes", None)
 
         def callback(point: TracePoint, labels: Ints) -> bool:
             return stopped() or bool(user is not None and user(point, labels))

@@ -17,7 +17,7 @@ import numpy as np
 from mapmrf.bench.groups import group, run_namer
 from mapmrf.bench.records import TRACE_COLUMNS, Record, read_records
 from mapmrf.bench.render import PAGES, Table, write_tables
-from mapmrf.bench.run_list import TIME_LIMIT, MethodConfig, ModelRef, RunList, from_files, from_graphs
+from mapmrf.bench.run_list import TIME_LIMIT, Evidence, MethodConfig, ModelRef, RunList, from_files, from_graphs
 from mapmrf.bench.runner import RunLimits, run_all
 from mapmrf.bench.tables import tables
 from mapmrf.errors import OptionError
@@ -49,8 +49,8 @@ def run(
     seeds: Sequence[int] = (0,),
     time_limit: float = TIME_LIMIT,
     jobs: int = 1,
-    memory: int = 0,
-    max_bytes: float | None = None,
+    memory_limit: float | str | None = None,
+    evidence: Evidence | None = None,
     output: AnyPath | None = None,
     progress: bool = False,
 ) -> Records:
@@ -72,10 +72,10 @@ def run(
         Seconds per run.
     jobs
         Number of runs in parallel. Times are comparable only if there is a core for each.
-    memory
-        Memory limit of a run in bytes, 0 for none.
-    max_bytes
-        Memory for reading a model file in bytes, as in `mapmrf.read`.
+    memory_limit
+        Memory for program, model and run in bytes, or as a string such as ``"2G"``.
+    evidence
+        Observed variables of every model, as in `mapmrf.solve`.
     output
         File of records, created or resumed: runs that it contains are not repeated. By default nothing is kept on disk.
     progress
@@ -101,10 +101,11 @@ def run(
     if not runs:
         raise OptionError("methods: found none, expected at least one")
     with tempfile.TemporaryDirectory(prefix="mapmrf-bench-") as folder:
-        refs = [replace(model, max_bytes=byte_count(max_bytes, "max_bytes")) for model in _models(models, folder)]
+        limit = byte_count(memory_limit)
+        refs = [replace(model, memory_limit=limit).given(evidence) for model in _models(models, folder)]
         tasks = RunList(runs, refs, tuple(seeds), float(time_limit)).tasks()
         path = Path(folder, "records.jsonl") if output is None else Path(output)
-        summary = run_all(tasks, path, jobs=jobs, limits=RunLimits(memory), progress=progress)
+        summary = run_all(tasks, path, jobs=jobs, limits=RunLimits(limit), progress=progress)
         if summary.interrupted:
             log.warning("interrupted: %d of %d runs are recorded", summary.before + summary.done, summary.planned)
         keys = [task.key for task in tasks]

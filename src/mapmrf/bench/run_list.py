@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, cast
 
-from mapmrf.errors import OptionError
+from mapmrf.errors import OptionError, suggestion
+from mapmrf.formats.files import AnyPath, read_bytes
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
 from mapmrf.run.registry import checked_class, is_file_name, make_method, method_class, method_names
@@ -27,6 +28,8 @@ log = logging.getLogger("mapmrf")
 
 PEER = "peer:"  # prefix of other packages in method names
 TIME_LIMIT = 60.0  # default time limit of a run in seconds
+
+Evidence = Mapping[int | str, int | str] | AnyPath
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
@@ -46,26 +49,45 @@ class ModelRef:
     digest: str = ""  # checksum of the content, if known
     checksum: str = ""  # of a file of the catalogue: right, differs, or unknown where the catalogue has none
     pickled: str = ""  # file of a model that was in memory, instead of `path`
-    max_bytes: float | None = None  # memory for reading the file, None for that of the machine
+    memory_limit: float | None = None  # for reading the file, None for that of the machine
+
+    evidence: Evidence | None = None  # observed variables
+    observed: str = ""  # checksum of the evidence
 
     @property
     def identity(self) -> str:
-        if self.pickled:
-            return f"{self.set}/{self.name}/{self.digest}"
-        if not self.path:
-            return f"{self.set}/{self.name}@{self.scale:g}"
-        return f"{self.set}/{self.name}/{self.digest or Path(self.path).name}"
+        known = f"/{self.digest or Path(self.path).name}" if self.path or self.pickled else f"@{self.scale:g}"
+        return f"{self.set}/{self.name}{known}{self.observed and f'/{self.observed}'}"
+
+    def given(self, evidence: Evidence | None) -> ModelRef:
+        """The model with observed variables: another one than that of the catalogue."""
+        if evidence is None:
+            return self
+        if isinstance(evidence, Mapping):
+            evidence = dict(evidence)
+            text = json.dumps(sorted((str(variable), str(state)) for variable, state in evidence.items())).encode()
+        else:
+            evidence = str(Path(evidence).resolve())
+            text = read_bytes(evidence)
+        checksum = "differs" if self.checksum else ""
+        return replace(self, evidence=evidence, observed=_checksum(text), best=None, checksum=checksum)
 
     def load(self) -> FactorGraph:
         if self.path:
             from mapmrf.formats import read
 
-            return read(self.path, max_bytes=self.max_bytes)
+            return read(self.path, evidence=self.evidence, memory_limit=self.memory_limit)
         if self.pickled:  # make its arrays read-only again: kernels are compiled for those
-            return replace(cast(FactorGraph, pickle.loads(Path(self.pickled).read_bytes())))
-        from mapmrf.datasets.generate import lookalike
+            graph = replace(cast(FactorGraph, pickle.loads(Path(self.pickled).read_bytes())))
+        else:
+            from mapmrf.datasets.generate import lookalike
 
-        return lookalike(self.set.removesuffix("-like"), self.number, scale=self.scale)
+            graph = lookalike(self.set.removesuffix("-like"), self.number, scale=self.scale)
+        if self.evidence is None:
+            return graph
+        from mapmrf.formats.evidence import observed
+
+        return observed(graph, self.evidence)
 
 
 def of_set(which: str, data: str | Path | None = None) -> list[ModelRef]:
@@ -91,7 +113,11 @@ def of_set(which: str, data: str | Path | None = None) -> list[ModelRef]:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return _checksum(path.read_bytes())
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def like_set(which: str, most: int | None = None, scale: float = 1.0) -> list[ModelRef]:
@@ -143,16 +169,21 @@ class MethodConfig:
     pickled: bytes = b""  # the method itself, if a worker could not find it by name
 
     def __post_init__(self) -> None:
+        name = self.short
         if is_file_name(self.method):
-            object.__setattr__(self, "source", _source_digest(method_class(self.method)))
+            cls = method_class(self.method)
+            name = cls.name if cls.name not in method_names() else name
+            object.__setattr__(self, "source", _source_digest(cls))
         if not self.name:
             given = " ".join(f"{key}={value}" for key, value in self.options.items())
-            object.__setattr__(self, "name", f"{self.short} {given}".strip())
+            object.__setattr__(self, "name", f"{name} {given}".strip())
         if self.is_peer:
             from mapmrf.bench.peers import PEERS
 
             if self.peer not in PEERS:
-                raise OptionError(f"no peer is named {self.peer!r}; known: {', '.join(PEERS)}")
+                raise OptionError(
+                    f"no peer is named {self.peer!r}{suggestion(self.peer, PEERS)}; known: {', '.join(PEERS)}"
+                )
             if self.options:
                 raise OptionError(f"{self.method} has no options, found {', '.join(self.options)}")
             return
@@ -280,7 +311,7 @@ class RunList:
         return list({task.key: task for task in found}.values())
 
 
-_KEYS = {"sets", "models", "methods", "run", "seeds", "time_limit"}
+_KEYS = {"sets", "models", "methods", "run", "seeds", "time_limit", "evidence"}
 
 
 def read_plan(path: str | Path) -> dict[str, Any]:
@@ -291,11 +322,15 @@ def read_plan(path: str | Path) -> dict[str, Any]:
         raise OptionError(f"{path}: {' '.join(str(error).split())}") from None
     for key in data:
         if key not in _KEYS:
-            raise OptionError(f"{path}: found {key!r}, expected one of {', '.join(sorted(_KEYS))}")
+            raise OptionError(
+                f"{path}: found {key!r}, expected one of {', '.join(sorted(_KEYS))}{suggestion(key, _KEYS)}"
+            )
     for key, kind in (("sets", str), ("models", str), ("methods", str), ("run", dict), ("seeds", int)):
         items = data.get(key, [])
         if not isinstance(items, list) or not all(isinstance(item, kind) for item in items):
             raise OptionError(f"{path}: {key} is {items!r}, expected a list of {kind.__name__}")
+    if not isinstance(data.get("evidence", ""), str | dict):
+        raise OptionError(f"{path}: evidence is {data['evidence']!r}, expected a file or a table of variable = state")
     if not isinstance(data.get("time_limit", 0.0), int | float):
         raise OptionError(f"{path}: time_limit is {data['time_limit']!r}, expected a number of seconds")
     for table in data.get("run", []):

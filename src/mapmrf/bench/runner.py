@@ -32,7 +32,7 @@ from mapmrf.run.progress import TerminalBar
 class RunLimits(NamedTuple):
     """Limits of a run besides its time limit, after which its process is killed."""
 
-    memory: int = 0  # bytes, 0 for no limit
+    memory: float | None = None  # bytes for program, model and run
     grace: float = 60.0  # seconds beyond the time limit: the last step and the report need some of them
     setup: float = 600.0  # seconds for reading the model and compiling the method
 

@@ -25,7 +25,7 @@ from mapmrf.compilation.process import EVENT
 from mapmrf.datasets.catalogue import model_statistics
 from mapmrf.errors import MapMRFError, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
-from mapmrf.model.memory import limited_memory
+from mapmrf.model.memory import limited_memory, machine_bytes, resident_bytes, shown_bytes
 from mapmrf.model.polytope import describe
 from mapmrf.plots import lattice_shape
 from mapmrf.run.pool import end_with
@@ -40,8 +40,8 @@ Callback = Callable[[TracePoint, Ints], bool | None]
 Solve = Callable[[float | None, Callback], Result]  # a run under a time limit, with a callback that may end it
 
 
-def work(pipe: Connection, memory: int) -> None:
-    """Do the runs received through a pipe until it closes; `memory` is the limit in bytes, 0 for none."""
+def work(pipe: Connection, memory: float | None) -> None:
+    """Do the runs received through a pipe until it closes, within this many bytes of memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that distributes the runs
     end_with(os.getppid())
     runner, lock = Runner(memory), threading.Lock()
@@ -61,10 +61,10 @@ def work(pipe: Connection, memory: int) -> None:
 class Runner:
     """Does runs; keeps the last model and remembers which methods are compiled."""
 
-    def __init__(self, memory: int = 0) -> None:
+    def __init__(self, memory: float | None = None) -> None:
         self.memory = memory
-        if memory:
-            import mapmrf.compilation.jit  # noqa: F401  # the limit is for the run, not for what the interpreter loads
+        if memory is not None:
+            import mapmrf.compilation.jit  # noqa: F401  # loading it should not run into the limit
         self._model: tuple[ModelRef, FactorGraph] | None = None
         self._warm: set[tuple[str, str]] = set()
 
@@ -72,7 +72,9 @@ class Runner:
         """Do a run and record it; never raises."""
         record: Record = {**task.fields(), "outcome": "done", "message": "", **machine()}
         try:
-            with limited_memory(self.memory) if self.memory else contextlib.nullcontext():
+            with contextlib.ExitStack() as stack:
+                if self.memory is not None:  # memory that is reserved but not used does not count
+                    stack.enter_context(limited_memory(max(0.0, self.memory - resident_bytes())))
                 graph = self._graph(task.model)
                 # The columns of the paper's table of the sets, and the rows and columns of a map.
                 found = model_statistics(graph)
@@ -85,7 +87,7 @@ class Runner:
         except UnsupportedModel as error:
             record |= {"outcome": "unsupported", "message": str(error)}
         except MemoryError:
-            record |= {"outcome": "memory", "message": f"needs more than {self.memory / 2**20:.0f} MiB"}
+            record |= {"outcome": "memory", "message": f"needs more than {shown_bytes(self.memory or machine_bytes())}"}
         except (MapMRFError, OSError) as error:
             record |= {"outcome": "error", "message": str(error)}
         except Exception as error:

@@ -11,14 +11,18 @@ check it between reading, solving and writing.
 from __future__ import annotations
 
 import contextlib
+import csv
+import glob
 import importlib
+import io
 import json
 import logging
 import math
 import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from mapmrf._version import __version__
-from mapmrf.errors import MapMRFError, OptionError, OutOfMemory
+from mapmrf.errors import MapMRFError, OptionError, OutOfMemory, suggestion
 from mapmrf.model.memory import PROGRAM, address_space, byte_count, is_lack_of_memory, shown_bytes
 from mapmrf.run.atomic_files import drop_old, keeping_old, keeps_old
 from mapmrf.run.interrupts import Interrupts, check, process, reacting
@@ -72,6 +76,11 @@ class CommandGroup(click.Group):
         if name in COMMANDS:
             importlib.import_module(f"mapmrf.cli.{COMMANDS[name]}")
         return super().get_command(context, name)
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"no command is named {args[0]!r}{suggestion(args[0], COMMANDS)}")
+        return super().resolve_command(context, args)
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         extra["standalone_mode"] = False
@@ -158,6 +167,28 @@ def main(context: click.Context) -> None:
 
 # -- options of several commands -------------------------------------------------------------------------------------
 
+
+class AtLeast(click.ParamType):  # type: ignore[type-arg]
+    """A number of at least `least`: a whole number, or any."""
+
+    name = "number"
+
+    def __init__(self, least: int, kind: type[int] | type[float] = int) -> None:
+        self.least, self.kind = least, kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            number = self.kind(value)
+        except ValueError:
+            number = self.kind(self.least - 1)
+        if not number >= self.least:
+            what = "whole number" if self.kind is int else "number"
+            self.fail(f"found {value!r}, expected a {what} of at least {self.least}", param, ctx)
+        return number
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 evidence_option = click.option("--evidence", metavar="FILE", help="File of observed variables and states.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 set_option = click.option(
@@ -168,13 +199,36 @@ set_option = click.option(
     help="Option of the method, such as --set max_iterations=500; may be repeated.",
 )
 method_option = click.option("--method", "-m", metavar="NAME", help="Solution method; see `mapmrf methods`.")
-time_option = click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Time limit in seconds.")
-memory_option = click.option(
-    "--memory-limit",
-    metavar="BYTES",
-    help="Memory for program, model and run, such as 2G; methods that need more are refused or skipped.",
+time_option = click.option("--time-limit", "-t", type=AtLeast(0, float), metavar="S", help="Time limit in seconds.")
+seed_option = click.option("--seed", type=AtLeast(0), default=0, metavar="N", show_default=True, help="Random seed.")
+jobs_option = click.option(
+    "--jobs", "-j", type=AtLeast(1), metavar="N", help="Number of runs in parallel.  [default: all cores]"
 )
-seed_option = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed.")
+
+
+def _keep_memory_limit(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    try:
+        context.meta[_MEMORY] = byte_count(text)
+    except OptionError:
+        raise click.BadParameter(f"found {text!r}, expected a number of bytes such as 2e9 or 2GB") from None
+    return text
+
+
+_MEMORY = "mapmrf.memory_limit"
+
+
+def memory_option(about: str = "Memory for reading the model, such as 2G.", *, expose_value: bool = False) -> Decorator:
+    """The option `--memory-limit`, which takes effect when models are read."""
+    text = f"{about}  [default: memory of the machine]"
+    return click.option(
+        "--memory-limit", metavar="BYTES", expose_value=expose_value, callback=_keep_memory_limit, help=text
+    )
+
+
+def memory_limit() -> float | None:
+    """The value of `--memory-limit` in bytes."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_MEMORY)
 
 
 def _drop_old(context: click.Context, parameter: click.Parameter, force: bool) -> None:
@@ -192,38 +246,38 @@ force_option = click.option(
 """Takes effect when files are written."""
 
 
-def _keep_max_bytes(context: click.Context, parameter: click.Parameter, text: str | None) -> None:
-    try:
-        context.meta[_BYTES] = byte_count(text, "max_bytes")
-    except OptionError:
-        raise click.BadParameter(f"found {text!r}, expected a number of bytes such as 2e9 or 2GB") from None
-
-
-_BYTES = "mapmrf.max_bytes"
-bytes_option = click.option(
-    "--max-bytes",
-    metavar="BYTES",
-    expose_value=False,
-    callback=_keep_max_bytes,
-    help="Memory for reading a model, such as 2e9 or 2GB.  [default: memory of the machine]",
-)
-
-
-def max_bytes() -> float | None:
-    """The value of `--max-bytes`, which takes effect when models are read."""
-    context = click.get_current_context(silent=True)
-    return None if context is None else context.meta.get(_BYTES)
-
-
 # -- files of several commands ---------------------------------------------------------------------------------------
+
+
+def expanded(models: Sequence[str]) -> list[str]:
+    """The model files: a folder stands for those in it, but for a model in parts, and a pattern for what it matches."""
+    found: list[str] = []
+    for model in models:
+        path = Path(model)
+        if path.is_dir() and not Path(model, "parts.json").is_file():
+            from mapmrf.formats import suffixes
+            from mapmrf.formats.files import plain_name
+
+            inside = [file for file in sorted(path.iterdir()) if plain_name(file).endswith(suffixes())]
+            what = "no model file in this folder, expected names such as model.uai or model.wcsp.gz"
+        elif glob.has_magic(model) and not path.exists():
+            inside = [Path(name) for name in sorted(glob.glob(model, recursive=True))]
+            what = "no file matches"
+        else:
+            found.append(model)
+            continue
+        if not any(file.is_file() for file in inside):
+            raise OptionError(f"{model}: {what}")
+        found += [str(file) for file in inside if file.is_file() and str(file) not in found]
+    return found
 
 
 def read_model(model: str, evidence: str | None = None) -> FactorGraph:
     """Read a model file, with its evidence; a signal ends the command at once."""
     from mapmrf.formats import read
 
-    budget = max_bytes()  # of this thread's context
-    graph: FactorGraph = _read(lambda: read(model, evidence=evidence, max_bytes=budget))
+    budget = memory_limit()  # of this thread's context
+    graph: FactorGraph = _read(lambda: read(model, evidence=evidence, memory_limit=budget))
     return graph
 
 
@@ -282,22 +336,33 @@ def write_model(graph: FactorGraph, path: str) -> None:
         write(graph, path)
 
 
-def write_answer(path: str | None, answer: Any, write: Callable[..., None] | None, *labels: Any, **json: Any) -> None:
-    """Write an answer as JSON to *.json, otherwise its labels by `write`, which is None if there are none."""
+def write_answer(
+    path: str | None,
+    answer: Any,
+    write: Callable[..., None] | None,
+    *labels: Any,
+    table: Sequence[Sequence[Any]] = (),
+    **json: Any,
+) -> None:
+    """Write an answer as JSON to *.json, its `table` to *.csv and *.tsv, otherwise its labels by `write`."""
+    # `write` is None if there are no labels.
     if path is None:
         return
-    if path.endswith(".json"):
-        from mapmrf.formats.files import write_bytes
+    from mapmrf.formats.files import plain_name, write_bytes
 
+    name = plain_name(path)
+    if name.endswith(".json"):
         write_bytes(path, (answer.to_json(**json) + "\n").encode())
     elif write is None:
         complain(f"{path} not written: {answer.status.meaning}")
+    elif name.endswith((".csv", ".tsv")):
+        write_bytes(path, csv_text(table, "," if name.endswith(".csv") else "\t").encode())
     else:
         write(path, *labels)
 
 
 def write_result(result: Result, path: str | None) -> None:
-    """Write a result with its trace to *.json, otherwise its labels as a solution."""
+    """Write a result with its trace to *.json, its labels to *.csv or *.tsv, otherwise as a solution."""
     if path is None:
         return
     from mapmrf.formats.solution import write_solution
@@ -305,7 +370,18 @@ def write_result(result: Result, path: str | None) -> None:
 
     with_mu = result.mu_v is not None and result.mu_v.size <= 1 << 20  # for a large picture it would be huge
     writer = None if result.status is Status.INFEASIBLE else write_solution
-    write_answer(path, result, writer, result.labels, trace=True, mu_v=with_mu)
+    write_answer(path, result, writer, result.labels, table=label_rows(result), trace=True, mu_v=with_mu)
+
+
+def label_rows(result: Result, variables: Sequence[int] | None = None) -> list[list[Any]]:
+    """The labels with a head, a row per variable; `variables` are their indices, if they are not all."""
+    margins = ["margin at least", "margin at most"] if result.margins is not None else []
+    rows: list[list[Any]] = [["variable", "state", *margins]]
+    ends = [[]] * len(result.labels) if result.margins is None else result.margins.tolist()
+    for i, (pair, margin) in enumerate(zip(result.assignment.items(), ends, strict=True)):
+        variable, state = pair
+        rows.append([variable if variables is None else variables[i], state, *margin])
+    return rows
 
 
 # -- text ------------------------------------------------------------------------------------------------------------
@@ -327,11 +403,43 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
 
 
-def report(result: Result, shown: int = 30) -> str:
-    """Summarise a result, with its first labels; for a model with names, one line per variable and its state."""
-    if result.names is not None:
-        rows = [{"variable": name, "state": state} for name, state in list(result.assignment.items())[:shown]]
-        more = f"\n... ({len(result.labels)} in all)" if len(result.labels) > shown else ""
-        return f"{result.summary(shown=0)}\n\n{table(rows)}{more}"
-    more = f" ... ({len(result.labels)} in all)" if len(result.labels) > shown else ""
-    return f"{result.summary()}\nlabels         {' '.join(map(str, result.labels[:shown]))}{more}"
+def csv_text(rows: Iterable[Sequence[Any]], delimiter: str = ",") -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def report(result: Result, output: str | None = None, *, verbose: bool = False, shown: int = 30) -> str:
+    """Summarise a result: value, status, bound, where the labels are or the first of them, and the method."""
+    # With names or margins there is a line per variable below; the variables with the smallest margins come first.
+    *lines, method = result.summary(shown=0, relaxed=False).splitlines()
+    count, margins = len(result.labels), result.margins
+    listed = result.names is not None or margins is not None
+    more = f" ... ({count} in all{'' if output else ', -o FILE writes them'})" if count > shown else ""
+    if output is not None and result.value > -math.inf:
+        lines.append(f"labels         {output}  ({count} variables)")
+    elif not listed:
+        lines.append(f"labels         {' '.join(map(str, result.labels[:shown]))}{more}")
+    if margins is not None:
+        certain, tied = int((margins[:, 0] > 0).sum()), int((margins[:, 1] <= 0).sum())
+        lines.append(f"margins        {certain} of {count} labels are certain, {tied} have an equally good alternative")
+    lines.append(method)
+    if verbose:
+        from mapmrf.run.progress import closing_lines
+
+        lines += result.summary(shown=0).splitlines()[result.summary(shown=0, relaxed=False).count("\n") + 1 :]
+        lines += [re.sub(r"^(\w+) +", lambda word: f"{word[1]:<15}", line) for line in closing_lines(result)[:-1]]
+        figures = ", ".join(f"{name} {value:.6g}" for name, value in result.details.items())
+        lines += [f"details        {figures}"] if figures else []
+    if listed and result.value > -math.inf:
+        rows = [
+            {"variable": variable, "state": state} | ({"margin": _margin(*ends)} if ends else {})
+            for variable, state, *ends in sorted(label_rows(result)[1:], key=lambda row: row[2:])[:shown]
+        ]
+        lines += ["", table(rows), *([more.lstrip()] if more else [])]
+    return "\n".join(lines)
+
+
+def _margin(low: float, high: float) -> str:
+    """By how much the value falls if the variable has another state."""
+    return f"{low:.6g}" if low == high else f"{max(0.0, low):.6g} to {high:.6g}"

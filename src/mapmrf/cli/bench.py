@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf.cli import Exit, bytes_option, check_outputs, complain, force_option, main, max_bytes
-from mapmrf.errors import OptionError
+from mapmrf import cli
+from mapmrf.cli import Exit, check_outputs, complain, force_option, main
+from mapmrf.errors import OptionError, suggestion
 
 if TYPE_CHECKING:
     from mapmrf.bench.run_list import MethodConfig, ModelRef, RunList
@@ -38,13 +39,11 @@ def _names(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option("--methods", callback=_names, metavar="A,B", help="Methods; by default those of the paper and `auto`.")
 @click.option("--peers", is_flag=True, help="Also run other installed packages; --methods peers runs only these.")
 @click.option("--seeds", callback=_names, metavar="0,1", help="Random seeds.")
-@click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Time limit per run in seconds.")
-@click.option("--memory", type=click.IntRange(min=0), default=0, metavar="MB", help="Memory limit per run; 0 for none.")
-@click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", help="Number of runs in parallel; by default all cores."
-)
+@cli.time_option
+@cli.evidence_option
+@cli.jobs_option
 @click.option("--retry", is_flag=True, help="Repeat runs that failed.")
-@bytes_option
+@cli.memory_option("Memory for program, model and run, such as 2G.")
 def bench(
     models: Sequence[str],
     output: str,
@@ -56,13 +55,14 @@ def bench(
     peers: bool,
     seeds: list[str] | None,
     time_limit: float | None,
-    memory: int,
+    evidence: str | None,
     jobs: int | None,
     retry: bool,
 ) -> int:
     """Run methods on models and record every run.
 
-    Without a MODEL, those of the paper's models that are present are used, or look-alikes if there are none.
+    MODEL may also be a folder of models, or a pattern such as 'models/*.uai'. Limits apply to each run. Without a
+    MODEL, those of the paper's models that are present are used, or look-alikes if there are none.
     Repeat the same command to resume a benchmark that was stopped.
     """
     check_outputs(output)
@@ -73,14 +73,16 @@ def bench(
         numbers = [int(text) for text in seeds or []]
     except ValueError:
         raise OptionError(f"--seeds: found {','.join(seeds or [])!r}, expected whole numbers such as 0,1,2") from None
-    override = {"models": list(models), "sets": sets, "methods": methods, "seeds": numbers}
+    override: dict[str, Any] = {"models": cli.expanded(models), "sets": sets, "methods": methods, "seeds": numbers}
+    override |= {"evidence": evidence}
     given |= {key: value for key, value in override.items() if value}
     given |= {} if time_limit is None else {"time_limit": time_limit}
     seconds = float(given.get("time_limit", 2.0 if quick else TIME_LIMIT))
     runs = _runs(given, peers)
-    refs = [replace(model, max_bytes=max_bytes()) for model in _models(given, quick, data)]
+    limit = cli.memory_limit()
+    refs = [replace(model, memory_limit=limit).given(given.get("evidence")) for model in _models(given, quick, data)]
     run_list = RunList(runs, refs, given.get("seeds") or (0,), seconds)
-    return _bench(run_list, output, memory, jobs or os.cpu_count() or 1, retry)
+    return _bench(run_list, output, jobs or os.cpu_count() or 1, retry)
 
 
 def _runs(given: dict[str, Any], peers: bool) -> list[MethodConfig]:
@@ -113,7 +115,7 @@ def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelR
     sets = given.get("sets", [] if given.get("models") else list(SETS))
     for name in sets:
         if name not in SETS:
-            raise OptionError(f"sets: found {name!r}, expected some of {', '.join(SETS)}")
+            raise OptionError(f"sets: found {name!r}, expected some of {', '.join(SETS)}{suggestion(name, SETS)}")
     if data is not None and not os.path.isdir(data):
         raise OptionError(f"--data: {data} is not a folder")
     own = from_files(given.get("models", []))
@@ -129,10 +131,10 @@ def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelR
     return own + [model for models in found.values() for model in models]
 
 
-def _bench(runs: RunList, output: str, memory: int, jobs: int, retry: bool) -> int:
+def _bench(runs: RunList, output: str, jobs: int, retry: bool) -> int:
     from mapmrf.bench.runner import RunLimits, run_all
 
-    limits = RunLimits(memory * 2**20)
+    limits = RunLimits(cli.memory_limit())
     summary = run_all(runs.tasks(), output, jobs=jobs, limits=limits, retry=retry, progress=True)
     left = summary.planned - summary.before - summary.done
     counts = f"{summary.done} runs recorded, {summary.before} done before, {left} left of {summary.planned}"

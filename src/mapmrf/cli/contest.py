@@ -9,16 +9,13 @@ import logging
 import math
 import os
 import secrets
-import select
 import signal
-import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
@@ -26,7 +23,7 @@ import click
 from mapmrf import cli
 from mapmrf.errors import FormatError, OptionError
 from mapmrf.model.memory import limited_memory, resident_bytes
-from mapmrf.run.interrupts import also, check
+from mapmrf.run.interrupts import Interrupts, check, requested
 
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
@@ -46,15 +43,10 @@ PROVEN = ("optimal", "within_tolerance", "infeasible")  # statuses after which t
 @click.argument("arguments", nargs=-1, metavar="[MODEL EVID QUERY TASK]")
 @cli.method_option
 @cli.set_option
-@click.option("--seed", type=click.IntRange(min=0), help="Random seed.")
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="S",
-    help="Time limit in seconds, instead of INF_TIME.",
-)
+@click.option("--seed", type=cli.AtLeast(0), metavar="N", help="Random seed.")
+@cli.time_option
 @click.option("--output", "-o", metavar="FILE", help="Result file, instead of MODEL.TASK.")
-@cli.bytes_option
+@cli.memory_option("Memory limit, such as 2G, instead of INF_MEMORY.")
 def uai(
     arguments: Sequence[str],
     method: str | None,
@@ -71,14 +63,9 @@ def uai(
 
     Solutions are appended to the file MODEL.TASK in the working directory, each better than the last.
     """
-    contest = contest_from(arguments, os.environ)
-    contest = dataclasses.replace(
-        contest,
-        seed=contest.seed if seed is None else seed,
-        seconds=time_limit or contest.seconds,
-        result=output or contest.result,
-        max_bytes=cli.max_bytes(),
-    )
+    given: dict[str, Any] = {"seed": seed, "seconds": time_limit, "memory": cli.memory_limit(), "result": output}
+    task = contest_from(arguments, os.environ)
+    contest = dataclasses.replace(task, **{name: value for name, value in given.items() if value is not None})
     cli.check_outputs(contest.result)
     from mapmrf.cli.methods import parse_settings
     from mapmrf.run.registry import DEFAULT_METHOD, make_method, method_class
@@ -96,8 +83,7 @@ def uai(
             # Better an exception than being killed. Memory that is reserved but not used does not count for a contest.
             stack.enter_context(limited_memory(max(0.0, contest.memory - resident_bytes())))
         try:
-            with also(guard.stopping):
-                results = entry.run(chosen, options, guard.stopping)
+            results = entry.run(make_method(chosen, options), set(options))
         except MemoryError:
             entry.flush()
             results = []
@@ -107,7 +93,7 @@ def uai(
             click.echo(f"{contest.result}: log potential {value:.6f}{bound}, {result.status.value}")
             if result.status == "infeasible":
                 guard.exit_code = cli.Exit.INFEASIBLE
-        if contest.seconds is not None:
+        if contest.seconds is not None or guard.signals.requested:
             guard.leave()  # there may be no time left to shut down the interpreter
     return guard.exit_code
 
@@ -117,63 +103,22 @@ def uai(
 
 @dataclass(frozen=True)
 class Contest:
-    """The task that an evaluation sets.
-
-    Attributes
-    ----------
-    model, evidence
-        Files; the evidence file may be absent or None.
-    result
-        The file for the solutions.
-    task
-        ``"MPE"`` or ``"MAP"``, two names for the same task.
-    style
-        Layout of that file: ``"2014"``, or ``"2010"`` with the number of solutions before them.
-    seed
-        Random seed.
-    seconds, memory
-        Time limit and memory limit in bytes; None for no limit.
-    max_bytes
-        Bytes that reading the model may take; None for the memory of the machine.
-
-    Examples
-    --------
-    >>> contest = contest_from(["grid.uai", "grid.uai.evid", "grid.uai.query", "MPE"], {"INF_MEMORY": "2"})
-    >>> contest.model, contest.task, contest.memory
-    ('grid.uai', 'MPE', 2000000000.0)
-    """
+    """The task that an evaluation sets."""
 
     model: str
-    evidence: str | None
+    evidence: str | None  # a file, which may be absent
     result: str
-    task: str = "MPE"
-    style: str = "2014"
+    task: str = "MPE"  # or "MAP", two names for the same task
+    style: str = "2014"  # layout of the result: or "2010", with the number of solutions before them
     seed: int = 0
     seconds: float | None = None
-    memory: float | None = None
-    max_bytes: float | None = None
+    memory: float | None = None  # bytes
 
 
 def contest_from(arguments: Sequence[str], environ: Mapping[str, str]) -> Contest:
-    """Read the task from the command line and the environment.
-
-    Four arguments are ``MODEL EVID QUERY TASK`` (UAI 2014, 2016) or ``MODEL EVID SEED TASK`` (UAI 2010, PIC 2011); the
-    limits are in ``INF_TIME`` and ``INF_MEMORY``, in 2010 ``UAI_TIME`` and ``UAI_MEMORY``. Without arguments
-    everything is in the variables ``MODEL``, ``EVID``, ``QUERY``, ``RESULT``, ``TIMESEC`` and ``MEMKB`` (UAI 2022).
-
-    Raises
-    ------
-    OptionError
-        If arguments or variables are missing or invalid, or the task is not supported.
-
-    Examples
-    --------
-    >>> contest = contest_from(["nets/grid.uai", "grid.uai.evid", "grid.uai.query", "MPE"], {"INF_TIME": "60"})
-    >>> contest.result, contest.style, contest.seconds
-    ('grid.uai.MPE', '2014', 60.0)
-    >>> contest_from(["grid.uai", "grid.uai.evid", "7", "MPE"], {}).style
-    '2010'
-    """
+    """Read the task from the command line and the environment."""
+    # Four arguments are ``MODEL EVID QUERY TASK`` (UAI 2014, 2016) or ``MODEL EVID SEED TASK`` (UAI 2010, PIC 2011).
+    # Without arguments everything is in variables (UAI 2022).
     if not arguments:
         model = environ.get("MODEL")
         if not model:
@@ -279,9 +224,7 @@ class ContestRun:
 
     def read(self) -> None:
         """Read the model and its evidence, and write a first solution: the best state of each variable on its own."""
-        from mapmrf.formats import read
-
-        graph = read(self.contest.model, max_bytes=self.contest.max_bytes)
+        graph = cli.read_model(self.contest.model)
         self.graphs = [graph.condition(cast(Any, sample)) if sample else graph for sample in self._samples(graph)]
         self.labels = [one.unary_labels for one in self.graphs]
         self.values = [one.value(labels) for one, labels in zip(self.graphs, self.labels, strict=True)]
@@ -304,38 +247,32 @@ class ContestRun:
             return samples[:1]
         return samples
 
-    def run(self, method: str | Method, options: Mapping[str, Any], stopped: Callable[[], bool]) -> list[Result]:
-        """Solve every sample in an equal share of the time left; return the best result of each."""
-        chosen = self._fitted(method, options)
+    def run(self, method: Method, given: Collection[str] = ()) -> list[Result]:
+        """Solve every sample in an equal share of the time left; `given` are the options that the user has set."""
+        from mapmrf.run.registry import make_method
+
+        known = {item.name for item in dataclasses.fields(cast(Any, method))}
+        limits: dict[str, Any] = {}
+        if self.contest.seconds is not None:
+            limits["max_iterations"] = max(10**9, method.max_iterations)
+        if self.contest.memory is not None and "memory" in known:
+            limits["memory"] = min(getattr(method, "memory"), 0.5 * self.contest.memory / 1e6)  # noqa: B009
+        chosen = make_method(method, {key: value for key, value in limits.items() if key not in given})
         results = []
         for sample in range(len(self.graphs)):
             left = self.clock.left()
-            share = None if left is None else left / (len(self.graphs) - sample)
-            results.append(self._solve(sample, chosen, share, stopped))
+            results.append(self._solve(sample, chosen, None if left is None else left / (len(self.graphs) - sample)))
         self.flush()
         return results
 
-    def _fitted(self, method: str | Method, options: Mapping[str, Any]) -> Method:
-        """The method with the limits of the contest, except for options that the user has set."""
-        from mapmrf.run.registry import make_method
-
-        chosen = make_method(method, dict(options))
-        limits: dict[str, Any] = {}
-        known = {item.name for item in dataclasses.fields(cast(Any, chosen))}
-        if self.contest.seconds is not None:
-            limits["max_iterations"] = max(10**9, chosen.max_iterations)
-        if self.contest.memory is not None and "memory" in known:
-            limits["memory"] = min(getattr(chosen, "memory"), 0.5 * self.contest.memory / 1e6)  # noqa: B009
-        return make_method(chosen, {key: value for key, value in limits.items() if key not in options})
-
-    def _solve(self, sample: int, method: Method, share: float | None, stopped: Callable[[], bool]) -> Result:
+    def _solve(self, sample: int, method: Method, share: float | None) -> Result:
         """Repeat the method until time is up or there is a proof: new seeds, every other run from the best."""
         from mapmrf.run.result import Status
         from mapmrf.run.solve import solve
 
         def listen(point: TracePoint, labels: Ints) -> bool:
             self.offer(sample, labels, point.value)
-            return stopped() or self.clock.over()
+            return self.clock.over()
 
         end = None if share is None else time.monotonic() + share
         best: Result | None = None
@@ -350,7 +287,7 @@ class ContestRun:
             )
             self.offer(sample, result.labels, result.value)
             best = result if best is None else _better(best, result)
-            if end is None or best.status in PROVEN or stopped():
+            if end is None or best.status in PROVEN or requested():
                 break
             if time.monotonic() >= end or self.clock.over():
                 best = dataclasses.replace(best, status=Status.TIME_LIMIT)
@@ -442,52 +379,32 @@ def _new_stream(contest: Contest, labels: Ints) -> SolutionStream:
 class Guard:
     """Context manager that ends the process in time, and after SIGTERM or SIGINT, whatever the solver is doing."""
 
-    # A separate thread waits for signals and for the time limit. It first lets the run finish normally; if that takes
-    # too long, for instance while a kernel is being compiled, it writes the best solution and exits.
+    # A separate thread watches the clock and the signals. It first lets the run finish normally; if that takes too
+    # long, for instance while a kernel is being compiled, it writes the best solution and exits.
 
     def __init__(self, entry: ContestRun) -> None:
         self.entry = entry
         self.exit_code = cli.Exit.DONE
-        self._signalled = 0.0
+        self.signals = Interrupts(signal.SIGINT, signal.SIGTERM)
         self._finished = threading.Event()
-        self._receiver, self._sender = socket.socketpair()
-        self._sender.setblocking(False)
-        self._before: dict[int, Any] = {}
-        self._wakeup = -1
-
-    def stopping(self) -> bool:
-        return self._signalled > 0
 
     def __enter__(self) -> Guard:
-        self._wakeup = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            # Nothing to be done: the byte that notifies the guard is written before a handler is called.
-            self._before[number] = signal.signal(number, lambda number, frame: None)
+        self.signals.__enter__()
         threading.Thread(target=self._watch, name="mapmrf-guard", daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self._finished.set()
         self.entry.close()
-        for number, before in self._before.items():
-            signal.signal(number, before)
-        signal.set_wakeup_fd(self._wakeup)
-        self._sender.close()
+        self.signals.__exit__(*exception)
 
     def _watch(self) -> None:
-        """Wait for a signal or the time limit. Signals arrive as bytes, even while the main thread is busy."""
-        while not self._finished.is_set():
-            ready, _, _ = select.select([self._receiver], [], [], 0.05)
-            numbers = self._receiver.recv(64) if ready else b""
-            if numbers and not self.stopping():
-                self._signalled = time.monotonic()
-                # Evaluations treat any code but 0 as an error; a person at the keyboard gets the usual one.
-                self.exit_code = cli.Exit.INTERRUPTED if signal.SIGINT in numbers else cli.Exit.DONE
-            overdue = self.stopping() and time.monotonic() - self._signalled > 2.0  # seconds to finish normally
-            if not self._finished.is_set() and (overdue or self.entry.clock.last() == 0.0):
-                # End a run that does not finish in time, once its best solution is in the file.
+        signalled = math.inf
+        while not self._finished.wait(0.05):
+            if self.signals.requested:
+                signalled = min(signalled, time.monotonic())
+            # A run has 2 seconds after a signal to finish normally; end it once its best solution is in the file.
+            if time.monotonic() - signalled > 2.0 or self.entry.clock.last() == 0.0:
                 self.entry.flush(patience=1.0)
                 contest, values = self.entry.contest, self.entry.values
                 if not values:
@@ -496,9 +413,9 @@ class Guard:
                 for value in values:
                     click.echo(f"{contest.result}: log potential {value:.6f}, cut off")
                 self.leave()
-        self._receiver.close()
 
     def leave(self) -> NoReturn:
+        """End the process; evaluations treat any code but 0 as an error, a person at the keyboard gets the usual."""
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(self.exit_code)
+        os._exit(cli.Exit.INTERRUPTED if self.signals.number == signal.SIGINT else self.exit_code)

@@ -28,7 +28,7 @@ def _span(text: str) -> int | tuple[int, int]:
 
 _output_option = click.option("--output", "-o", metavar="FILE", required=True, help="Model file to write.")
 _parts_option = click.option(
-    "--parts", type=click.IntRange(min=1), metavar="N", help="Write N parts to the folder FILE, one by one."
+    "--parts", type=cli.AtLeast(1), metavar="N", help="Write N parts to the folder FILE, one by one."
 )
 _data_option = click.option(
     "--data", metavar="DIR", help="Data folder; by default MAPMRF_DATA, otherwise a folder in the user's cache."
@@ -134,7 +134,7 @@ def generate_potts(
 @_data_option
 @click.option("--verify", is_flag=True, help="Verify the files against the checksums of the catalogue.")
 @cli.json_option
-@cli.bytes_option
+@cli.memory_option()
 @click.pass_context
 def datasets(context: click.Context, data: str | None, verify: bool, as_json: bool) -> None:
     """List or download the paper's models, or generate look-alikes."""
@@ -180,7 +180,7 @@ def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
     for path in paths:
         try:
             check()
-            found.append(model_statistics(read(path, max_bytes=cli.max_bytes())))
+            found.append(model_statistics(read(path, memory_limit=cli.memory_limit())))
         except FormatError as error:
             cli.complain(f"warning: {error}")
     mean, paper = mean_statistics(found), vars(paper_statistics(of.name))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mapmrf.cli import bytes_option, check_outputs, force_option, main, read_model
+from mapmrf.cli import check_outputs, force_option, main, memory_option, read_model
 
 if TYPE_CHECKING:
     from mapmrf.datasets import PottsImage
@@ -29,7 +29,7 @@ IMAGE_TEXT = """\
 @main.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option("--output", "-o", metavar="FILE.png", default="mapmrf-demo.png", show_default=True, help="Picture file.")
-@bytes_option
+@memory_option()
 @force_option
 def demo(models: Sequence[str], output: str) -> None:
     """Solve, explain and draw two example models.

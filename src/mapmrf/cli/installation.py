@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from mapmrf.cli import ASKED, main
+from mapmrf.cli import ASKED, jobs_option, main
 
 FILES = ("FILE", "MODEL", "RECORDS", "IN", "OUT", "SOLUTION")
 """Metavars of files, possibly inside brackets and the like."""
@@ -24,7 +24,7 @@ FILES = ("FILE", "MODEL", "RECORDS", "IN", "OUT", "SOLUTION")
 @click.option(
     "--native", is_flag=True, help="Compile for this machine's CPU; this code is then used instead of the package's."
 )
-@click.option("--jobs", "-j", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: all cores]")
+@jobs_option
 @click.option("--status", is_flag=True, help="Only print which code is in use, and why.")
 def compile_command(native: bool, jobs: int | None, status: bool) -> None:
     """Compile all kernels into the user's cache.

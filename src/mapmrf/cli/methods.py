@@ -31,9 +31,9 @@ _WANTED = {int: "a whole number", float: "a number", bool: "true or false", str:
 @click.option("--grid", multiple=True, metavar="KEY=V,V,..", help="Values to try for an option, or seeds.")
 @cli.set_option
 @cli.time_option
-@click.option("--jobs", type=click.IntRange(min=1), help="Number of runs in parallel; by default all cores.")
+@cli.jobs_option
 @click.option("--output", "-o", metavar="FILE.csv", help="Write the full table.")
-@cli.bytes_option
+@cli.memory_option()
 @cli.force_option
 @cli.json_option
 def tune(

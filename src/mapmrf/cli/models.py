@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     "--fast", is_flag=True, help="Round potentials up to multiples of a power of 2 instead of using exact fractions."
 )
 @click.option(
-    "--gap-tolerance", type=click.FloatRange(min=0), metavar="GAP", help="Fail if the relative gap is wider than this."
+    "--gap-tolerance", type=cli.AtLeast(0, float), metavar="GAP", help="Fail if the relative gap is wider than this."
 )
-@cli.bytes_option
+@cli.memory_option()
 @cli.json_option
 def verify(
     model: str,
@@ -85,7 +85,7 @@ def _verification_json(found: Verification, fast: bool) -> str:
 
 @cli.main.command()
 @click.argument("model")
-@cli.bytes_option
+@cli.memory_option()
 @cli.json_option
 def info(model: str, as_json: bool) -> None:
     """Print the size, structure and memory of MODEL."""
@@ -99,7 +99,7 @@ def info(model: str, as_json: bool) -> None:
 @click.argument("source", metavar="IN")
 @click.argument("target", metavar="OUT")
 @click.option("--tables", is_flag=True, help="Write constraints as tables, with auxiliary variables at the end.")
-@cli.bytes_option
+@cli.memory_option()
 @cli.force_option
 def convert(source: str, target: str, tables: bool) -> None:
     """Convert the model IN to the format given by the suffix of OUT."""
@@ -115,7 +115,7 @@ def convert(source: str, target: str, tables: bool) -> None:
 @cli.main.command()
 @click.argument("model")
 @cli.evidence_option
-@cli.bytes_option
+@cli.memory_option()
 def check(model: str, evidence: str | None) -> None:
     """Read MODEL and report whether it is valid."""
     graph = cli.read_model(model, evidence)
@@ -127,7 +127,7 @@ def check(model: str, evidence: str | None) -> None:
 @click.argument("model")
 @click.argument("solution")
 @cli.evidence_option
-@cli.bytes_option
+@cli.memory_option()
 @cli.json_option
 def score(model: str, solution: str, evidence: str | None, as_json: bool) -> None:
     """Print the log potential of a SOLUTION file on MODEL."""
@@ -142,13 +142,13 @@ def score(model: str, solution: str, evidence: str | None, as_json: bool) -> Non
 @cli.main.command()
 @click.argument("model")
 @click.argument("folder", metavar="DIR")
-@click.option("--parts", type=click.IntRange(min=1), required=True, metavar="N", help="Number of parts.")
+@click.option("--parts", type=cli.AtLeast(1), required=True, metavar="N", help="Number of parts.")
 @click.option(
     "--cut", type=click.Choice(("auto", "metis", "slabs")), default="auto", show_default=True, help="How to cut."
 )
 @click.option("--stream", is_flag=True, help="Read a .uai file that does not fit into memory; cut slabs by default.")
 @cli.evidence_option
-@cli.bytes_option
+@cli.memory_option()
 @cli.force_option
 def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evidence: str | None) -> None:
     """Cut MODEL into parts, for a run on many machines.
@@ -158,8 +158,8 @@ def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evide
     """
     if stream and evidence is not None:
         raise OptionError("--evidence cannot be combined with --stream")
-    if stream and cli.max_bytes() is not None:
-        raise OptionError("--max-bytes cannot be combined with --stream, which never holds the tables in memory")
+    if stream and cli.memory_limit() is not None:
+        raise OptionError("--memory-limit cannot be combined with --stream, which never holds the tables in memory")
     cli.check_parts(folder)
     if stream:
         from mapmrf.distributed.streaming import stream_partition

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from mapmrf.cli import bytes_option, check_outputs, force_option, main, read_labels, read_model
+from mapmrf.cli import check_outputs, force_option, main, memory_option, read_labels, read_model
 from mapmrf.errors import FormatError, OptionError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _shape(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option("--over", type=click.Choice(["iterations", "seconds"]), help="Horizontal axis of a convergence plot.")
 @click.option("--image", metavar="FILE", help="Picture to draw the labels on.")
 @click.option("--title", metavar="TEXT", help="Title.")
-@bytes_option
+@memory_option()
 @force_option
 def plot(
     files: Sequence[str],

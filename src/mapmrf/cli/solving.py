@@ -1,49 +1,71 @@
-"""The command `solve`: one model, some questions about it, a model in parts; `batch` solves several models."""
+"""The command `solve`: one model, some questions about it, a model in parts, several models, a table of evidence."""
 
 from __future__ import annotations
 
-import csv
 import inspect
-import io
-import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from mapmrf import cli
 from mapmrf.errors import MapMRFError, OptionError
-from mapmrf.model.memory import byte_count
 from mapmrf.run import interrupts
 
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
-    from mapmrf.batch import Outcome
     from mapmrf.distributed.parts import Ranks
-    from mapmrf.model.graph import FactorGraph
     from mapmrf.run.result import Result, TracePoint
 
+_SINGLE = ("initial", "trace", "progress", "log", "verbose", "margins", "checkpoint", "certificate")
 REFUSED = {
-    "several models": (
-        "initial", "trace", "progress", "log", "best", "distance", "query", "margins", "checkpoint", "certificate",
-    ),
-    "a question": (
-        "initial", "trace", "polish", "progress", "log", "gap_tolerance", "margins", "checkpoint", "certificate",
-        "memory_limit",
-    ),
+    "several models": (*_SINGLE, "best", "distance", "query"),
+    "--query": (*_SINGLE, "polish", "gap_tolerance"),
+    "--best": (*_SINGLE, "polish", "gap_tolerance", "memory_limit"),
     "parts": ("evidence", "evidence_table", "backend", "threads", "best", "query", "margins", "memory_limit"),
-}  # fmt: skip
+}
 """Options that a kind of run does not take."""
+
+HELP = {
+    "Usual options": "method time-limit output set seed threads progress json verbose quiet",
+    "Model": "evidence query best distance margins",
+    "Method": "initial polish",
+    "Limits": "memory-limit gap-tolerance abs-gap-tolerance checkpoint every resume",
+    "Output": "trace log certificate force help",
+    "Batch": "jobs backend evidence-table",
+    "Distributed": "part-bound",
+}
+"""The options as `--help` groups them."""
+
+HINT_AFTER = 10.0
+"""Seconds after which a run without a time limit is told, on a terminal, that there is one."""
+
+
+class SolveCommand(click.Command):
+    """Lists the options of `solve` in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = {max(one.opts, key=len): one.get_help_record(ctx) for one in self.get_params(ctx)}
+        for heading, names in HELP.items():
+            with formatter.section(heading):
+                formatter.write_dl([record for name in names.split() if (record := records[f"--{name}"])])
 
 
 class SolveRequest(SimpleNamespace):
     """The options of the command by name; those that are arguments of `mapmrf.solve` have their names and defaults."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        given = options["models"]
+        self.models = cli.expanded(given)
+        self.several = len(self.models) > 1 or self.models != list(given)
 
     @property
     def lines(self) -> Literal["log", "improvements"] | None:
@@ -56,8 +78,8 @@ class SolveRequest(SimpleNamespace):
 
     @property
     def is_batch(self) -> bool:
-        to_folder = self.output is not None and (self.output.endswith("/") or Path(self.output).is_dir())
-        return len(self.models) > 1 or self.backend is not None or to_folder or self.evidence_table is not None
+        to_folder = self.output is not None and is_folder(self.output)
+        return self.several or self.backend is not None or to_folder or self.evidence_table is not None
 
     def refuse_for(self, kind: str, text: str) -> None:
         defaults = solve.make_context("solve", ["MODEL"]).params
@@ -81,7 +103,7 @@ class SolveRequest(SimpleNamespace):
             "method": method,
             "polish": polish,
             "threads": self.threads or None,
-            "memory_limit": byte_count(self.memory_limit),
+            "memory_limit": cli.memory_limit(),
             "progress": not (self.quiet or self.lines),
             "certificate": self.certificate is not None,
         }
@@ -95,6 +117,28 @@ class SolveRequest(SimpleNamespace):
                 click.echo(answer.to_json() if self.as_json else text())
         return cli.exit_code(answer.status)
 
+    def report(self, result: Result) -> str:
+        return cli.report(result, self.output, verbose=self.verbose)
+
+    @contextmanager
+    def hinting(self) -> Iterator[None]:
+        """Mention the time limit during a long run without one, to somebody who waits at a terminal."""
+        if self.time_limit is not None or self.quiet or not sys.stderr.isatty():
+            yield
+            return
+        text = "Ctrl-C stops with the best labelling so far; next time, -t 60 (--time-limit) does so after a minute"
+        timer = threading.Timer(HINT_AFTER, cli.complain, [text])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+def is_folder(output: str) -> bool:
+    return output.endswith("/") or Path(output).is_dir()
+
 
 def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     """The options that a function takes, but for the evidence, which is used when the model is read."""
@@ -102,80 +146,77 @@ def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[s
     return {name: value for name, value in values.items() if name in taken and name != "evidence"}
 
 
-@cli.main.command()
+@cli.main.command(cls=SolveCommand)
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @cli.method_option
-@cli.evidence_option
-@click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL once for each row of observations.")
-@cli.set_option
 @cli.time_option
-@cli.memory_option
-@cli.seed_option
-@click.option(
-    "--threads", type=click.IntRange(min=0), default=1, show_default=True, help="Threads per model, 0 for all cores."
-)
-@click.option(
-    "--jobs",
-    "-j",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Number of models solved in parallel.",
-)
-@click.option(
-    "--backend", metavar="NAME", help="Backend for parallel runs: threads, processes, or a joblib backend such as dask."
-)
-@click.option("--initial", metavar="FILE", help="Solution file to start from.")
 @click.option(
     "--output",
     "-o",
     metavar="FILE|DIR/",
-    help="Write the labelling: the full result to *.json, otherwise a solution file (.MPE). With several models, a "
-    "folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl file of answers.",
+    help="Write the labelling: .MPE, a table (.csv, .tsv), or everything as .json. With several models, a folder for "
+    "their solutions and results.csv, or a table of results (.csv, .tsv, .jsonl); with an evidence table, the latter.",
 )
-@cli.json_option
-@click.option("--trace", metavar="FILE.csv", help="Write the trace of the run.")
-@click.option("--polish", metavar="NAME", help="Method that improves the final labelling, such as blocks.")
-@click.option("--progress", is_flag=True, help="Print a line per improvement: time, phase, value, bound and gap.")
+@cli.set_option
+@cli.seed_option
 @click.option(
-    "--log", is_flag=True, help="Print a log: the model, improvements, and which phases found and proved the answer."
+    "--threads", type=cli.AtLeast(0), default=1, metavar="N", show_default=True, help="Threads per model, 0 for all."
+)
+@click.option("--progress", is_flag=True, help="Print a line per improvement: time, phase, value, bound and gap.")
+@cli.json_option
+@click.option("--verbose", "-v", is_flag=True, help="Print more: the relaxed solution, and which phase found what.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@cli.evidence_option
+@click.option("--query", metavar="NAMES", help="Variables to maximise over, by name or index; sum out all others.")
+@click.option("--best", type=cli.AtLeast(1), metavar="M", help="Find the M best labellings.")
+@click.option(
+    "--distance", type=cli.AtLeast(1), metavar="D", help="Minimum number of variables in which the M best differ."
+)
+@click.option("--margins", is_flag=True, help="Compute how certain each label is, and list the least certain first.")
+@click.option("--initial", metavar="FILE", help="Solution file to start from.")
+@click.option("--polish", metavar="NAME", help="Method that improves the final labelling, such as blocks.")
+@cli.memory_option(
+    "Memory for program, model and run, such as 2G; methods that need more are refused or skipped.", expose_value=True
 )
 @click.option("--gap-tolerance", type=float, metavar="GAP", help="Stop at this relative gap.  [default: 1e-6]")
 @click.option(
     "--abs-gap-tolerance", default=0.0, metavar="GAP", help="Stop at this difference between bound and value."
 )
-@click.option("--best", type=click.IntRange(min=1), metavar="M", help="Find the M best labellings.")
-@click.option(
-    "--distance",
-    type=click.IntRange(min=1),
-    metavar="D",
-    help="Minimum number of variables in which the M best differ.",
-)
-@click.option("--query", metavar="NAMES", help="Variables to maximise over, by name or index; sum out all others.")
-@click.option(
-    "--margins", is_flag=True, help="Compute how certain each label is, for --json, -o *.json and `mapmrf plot`."
-)
 @click.option("--checkpoint", metavar="DIR", help="Save the state of the run in this folder at regular intervals.")
-@click.option("--every", type=click.FloatRange(min=0), default=300.0, metavar="S", help="Seconds between checkpoints.")
-@click.option("--resume", is_flag=True, help="Resume from the checkpoint, if there is one.")
+@click.option("--every", type=cli.AtLeast(0, float), default=300.0, metavar="S", help="Seconds between checkpoints.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Resume from the checkpoint, if there is one; with several models, solve those that are not yet in -o DIR/.",
+)
+@click.option("--trace", metavar="FILE.csv", help="Write the trace of the run.")
+@click.option(
+    "--log", is_flag=True, help="Print a log: the model, improvements, and which phases found and proved the answer."
+)
+@click.option("--certificate", metavar="FILE.npz", help="Write a dual point that proves a bound, for `mapmrf verify`.")
+@cli.force_option
+@click.option(
+    "--jobs", "-j", type=cli.AtLeast(1), default=1, metavar="N", show_default=True, help="Models solved in parallel."
+)
+@click.option(
+    "--backend", metavar="NAME", help="Backend for parallel runs: threads, processes, or a joblib backend such as dask."
+)
+@click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL once for each row of observations.")
 @click.option(
     "--part-bound",
-    type=click.IntRange(min=0),
+    type=cli.AtLeast(0),
     default=0,
     metavar="N",
     help="For a model in parts: iterations of TRW-S in each part, for a tighter bound.",
 )
-@click.option("--certificate", metavar="FILE.npz", help="Write a dual point that proves a bound, for `mapmrf verify`.")
-@cli.bytes_option
-@cli.force_option
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(**options: Any) -> int:
     """Find a labelling of MODEL with high log potential.
 
-    Several models are reported one per line, or with --json one object per line, in the order given. A model that
-    cannot be solved does not stop the others. The time limit applies to each model.
+    MODEL may also be a folder of models, or a pattern such as 'models/*.uai.gz'. Several models are reported one per
+    line, or with --json one object per line, in the order given. A model that cannot be solved does not stop the
+    others. Limits apply to each model.
 
-    MODEL may be a folder of parts, see `mapmrf partition`; under mpiexec, they are shared among the ranks.
+    A folder of parts is one model, see `mapmrf partition`; under mpiexec, they are shared among the ranks.
     """
     request = SolveRequest(**options)
     if request.in_parts:
@@ -184,9 +225,19 @@ def solve(**options: Any) -> int:
     if request.is_batch:
         if request.evidence_table is not None and len(request.models) > 1:
             raise OptionError(f"--evidence-table: found {len(request.models)} models, expected one")
+        if request.resume and (request.evidence_table is not None or request.output is None):
+            raise OptionError("--resume of several models needs --output DIR/, the folder with the earlier results")
         found = "an evidence table" if request.evidence_table is not None else "several models"
         request.refuse_for("several models", f"is for a single run, found {found}")
-        return _solve_batch(request, request.values())
+        from mapmrf.cli.batch import solve_batch
+        from mapmrf.run.solve import solve as function
+
+        # Every model is solved with all that `solve` takes, but for the options of a single run.
+        values = request.values()
+        single = (*REFUSED["several models"], "every", "resume")
+        arguments = {name: value for name, value in arguments_of(function, values).items() if name not in single}
+        with request.hinting():
+            return solve_batch(request, arguments | {name: values[name] for name in ("jobs", "backend", "progress")})
     cli.check_outputs(request.output, request.trace, request.certificate)
     values = request.values()
     if request.best is None and request.query is None and request.distance is None:
@@ -195,7 +246,8 @@ def solve(**options: Any) -> int:
         raise OptionError("--distance needs --best M")
     if request.best is not None and request.query is not None:
         raise OptionError("found --best and --query, expected one of them")
-    request.refuse_for("a question", f"cannot be combined with {'--query' if request.best is None else '--best'}")
+    question = "--query" if request.best is None else "--best"
+    request.refuse_for(question, f"cannot be combined with {question}")
     return _find_best(request, values) if request.query is None else _answer_query(request, request.query, values)
 
 
@@ -225,7 +277,8 @@ def _solve_one(request: SolveRequest, values: dict[str, Any]) -> int:
             listener(point, labels)
 
     try:
-        result = solve(graph, callback=keep, **arguments_of(solve, values))
+        with request.hinting():
+            result = solve(graph, callback=keep, **arguments_of(solve, values))
     except KeyboardInterrupt:  # outside of the solver's loop, which handles it itself
         result = Result.of_labels(graph, best, Status.INTERRUPTED, method.name)
     if request.lines == "log":
@@ -241,7 +294,7 @@ def _solve_one(request: SolveRequest, values: dict[str, Any]) -> int:
         if request.certificate is not None:
             _write_certificate(result, request.certificate)
 
-    return request.deliver(result, lambda: cli.report(result), write)
+    return request.deliver(result, lambda: request.report(result), write)
 
 
 def _say(line: str) -> None:
@@ -270,14 +323,18 @@ def _write_certificate(result: Result, path: str) -> None:
 
 
 def _find_best(request: SolveRequest, values: dict[str, Any]) -> int:
+    from mapmrf.cli.batch import FIGURES, columns, figures
     from mapmrf.formats.solution import write_solutions
     from mapmrf.questions.best import solve_best
 
     graph = cli.read_model(request.models[0], request.evidence)
-    found = solve_best(graph, request.best, diverse=request.distance, **arguments_of(solve_best, values))
+    with request.hinting():
+        found = solve_best(graph, request.best, diverse=request.distance, **arguments_of(solve_best, values))
     labellings = [result.labels for result in found]
     writer = write_solutions if labellings else None
-    write = partial(cli.write_answer, request.output, found, writer, labellings)
+    rows: list[Sequence[Any]] = [[*FIGURES, *columns(graph, FIGURES)]]
+    rows += [[*figures(result).values(), *result.assignment.values()] for result in found]
+    write = partial(cli.write_answer, request.output, found, writer, labellings, table=rows)
     return request.deliver(found, found.summary, write)
 
 
@@ -288,10 +345,14 @@ def _answer_query(request: SolveRequest, query: str, values: dict[str, Any]) -> 
 
     graph = cli.read_model(request.models[0], request.evidence)
     asked = query_indices(graph, parse_query(query, None if graph.names is None else graph.names.place))
-    result = marginal_map(graph, asked, **arguments_of(marginal_map, values))
+    if values["memory_limit"] is not None:
+        values["memory"] = values["memory_limit"] / 2**20
+    with request.hinting():
+        result = marginal_map(graph, asked, **arguments_of(marginal_map, values))
     writer = None if result.status is Status.INFEASIBLE else write_query_solution
-    write = partial(cli.write_answer, request.output, result, writer, asked, result.labels)
-    return request.deliver(result, lambda: cli.report(result), write)
+    table = cli.label_rows(result, None if graph.names else asked)
+    write = partial(cli.write_answer, request.output, result, writer, asked, result.labels, table=table)
+    return request.deliver(result, lambda: request.report(result), write)
 
 
 def parse_query(text: str, place: dict[str, int] | None) -> list[int | str]:
@@ -354,203 +415,3 @@ def _fail_on_ranks(ranks: Ranks, error: Exception) -> int:
     cli.complain(f"error: rank {ranks.rank}: {type(error).__name__}: {describe(error)}")
     ranks.abort(cli.Exit.BAD_INPUT)
     return cli.Exit.BAD_INPUT
-
-
-# -- `solve` for several files, or for one model and an evidence table: one line each, in order -----------------------
-
-
-_FIGURES = ("value", "bound", "gap", "status", "seconds")
-
-
-def _solve_batch(request: SolveRequest, values: dict[str, Any]) -> int:
-    from mapmrf.run.solve import solve
-
-    # Every model is solved with all that `solve` takes, but for the options of a single run.
-    single = (*REFUSED["several models"], "every", "resume")
-    arguments = {name: value for name, value in arguments_of(solve, values).items() if name not in single}
-    arguments |= {name: values[name] for name in ("jobs", "backend", "progress")} | {"max_bytes": cli.max_bytes()}
-    with interrupts.process.ending_within(12.0):  # seconds after a signal: somebody may have to read its output
-        try:
-            return (_solve_files if request.evidence_table is None else _solve_table)(request, arguments)
-        finally:
-            from mapmrf.run.pool import end_workers
-
-            end_workers()
-
-
-class BatchReport:
-    """Prints the outcomes of a batch as they arrive, and determines the exit code."""
-
-    def __init__(self, request: SolveRequest, what: str, names: Sequence[str]) -> None:
-        self.as_json, self.in_lines = request.as_json, not (request.as_json or request.quiet)
-        self.total = len(names)
-        self.width = min(48, max(map(len, [what, *names])))
-        self.errors = self.missed = 0
-        self.statuses: set[str] = set()
-        if self.in_lines:
-            self._print_line(what, _FIGURES)
-
-    def add(self, name: str, data: Mapping[str, Any], outcome: Outcome) -> None:
-        """Report one outcome; `data` is its JSON object."""
-        from mapmrf.batch import NotSolved
-
-        if isinstance(outcome, NotSolved):
-            self.missed += 1
-            return
-        if isinstance(outcome, MapMRFError):
-            self.fail(str(outcome))
-        else:
-            self.statuses.add(outcome.status.value)
-        if self.as_json:
-            click.echo(cli.strict_json(data), file=sys.stdout)  # the current one: a progress bar may have replaced it
-        elif self.in_lines and not isinstance(outcome, MapMRFError):
-            formats = (".6f", ".6f", ".2g", "", ".2f")
-            figures = zip(_figures(outcome).values(), formats, strict=True)
-            self._print_line(name, ["-" if figure is None else format(figure, form) for figure, form in figures])
-
-    def fail(self, text: str) -> None:
-        self.errors += 1
-        click.echo(f"mapmrf: error: {' '.join(text.split())}", file=sys.stderr)
-
-    def exit_code(self) -> int:
-        """The exit code of the worst outcome."""
-        if self.missed:
-            cli.complain(f"interrupted: {self.missed} of {self.total} not solved")
-        if self.missed or "interrupted" in self.statuses:
-            return cli.Exit.INTERRUPTED
-        if self.errors:
-            return cli.Exit.BAD_INPUT
-        return cli.Exit.INFEASIBLE if "infeasible" in self.statuses else 0
-
-    def _print_line(self, name: str, cells: Sequence[str]) -> None:
-        value, bound, gap, status, seconds = cells
-        line = f"{name:<{self.width}}  {value:>14}  {bound:>14}  {gap:>7}  {status:<15}  {seconds:>8}"
-        click.echo(line, file=sys.stdout)
-
-
-def _figures(result: Result) -> dict[str, Any]:
-    return dict(zip(_FIGURES, (result.value, result.bound, result.gap, result.status, result.runtime), strict=True))
-
-
-# -- many files ------------------------------------------------------------------------------------------------------
-
-
-def _solve_files(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
-    models = request.models
-    targets = _targets(models, request.output)
-    from mapmrf.batch import solve_stream
-
-    report = BatchReport(request, "model", models)
-    outcomes = solve_stream(models, evidence=request.evidence, **arguments)
-    for model, target, outcome in zip(models, targets, outcomes, strict=True):
-        data = {"model": model}
-        if isinstance(outcome, MapMRFError):
-            data["error"] = str(outcome)
-        else:
-            data |= json.loads(outcome.to_json())
-            try:
-                cli.write_result(outcome, target)
-            except MapMRFError as error:  # a full disk must not end the batch
-                report.fail(str(error))
-        report.add(model, data, outcome)
-    return report.exit_code()
-
-
-def _targets(models: Sequence[str], folder: str | None) -> list[str | None]:
-    """One solution file per model in the folder, which is created if necessary."""
-    if folder is None:
-        return [None] * len(models)
-    from mapmrf.formats.files import compression
-
-    targets: dict[str, str] = {}
-    for model in models:
-        name = Path(model).name.removesuffix(compression(model))
-        target = str(Path(folder, f"{name}.MPE"))
-        if target in targets:
-            raise OptionError(f"{targets[target]} and {model} would both be written to {target}")
-        targets[target] = model
-    if Path(folder).exists() and not Path(folder).is_dir():
-        raise OptionError(f"{folder}: is a file, expected a folder for the solutions of several models")
-    Path(folder).mkdir(exist_ok=True)
-    cli.check_outputs(*targets)
-    return list(targets)
-
-
-# -- one model, many rows --------------------------------------------------------------------------------------------
-
-
-def _solve_table(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
-    form = None if request.output is None else _form(request.output)
-    from mapmrf.batch import read_rows, stream_rows
-    from mapmrf.formats.files import replacing
-
-    assert request.evidence_table is not None
-    graph = cli.read_model(request.models[0], request.evidence)
-    rows = read_rows(request.evidence_table, graph)
-    report = BatchReport(request, "row", [str(len(rows))])
-    with nullcontext() if request.output is None else replacing(request.output) as file:
-        answers = None if file is None else _Answers(file, form, graph)
-        for row, outcome in enumerate(stream_rows(graph, rows, **arguments)):
-            data = {"row": row, **_answer(outcome)}
-            if answers is not None:
-                answers.add(data, outcome)
-            report.add(str(row), data, outcome)
-    return report.exit_code()
-
-
-def _form(output: str) -> str:
-    from mapmrf.formats.files import plain_name
-
-    cli.check_outputs(output)
-    for form in (".csv", ".tsv", ".jsonl"):
-        if plain_name(output).endswith(form):
-            return form
-    raise OptionError(f"{output}: unknown suffix, expected .csv, .tsv or .jsonl for the answers to a table")
-
-
-def _answer(outcome: Outcome) -> dict[str, Any]:
-    from mapmrf.run.result import Status
-
-    if isinstance(outcome, MapMRFError):
-        return {"error": str(outcome)}
-    found = _figures(outcome)
-    if outcome.status is not Status.INFEASIBLE:
-        found["labels"] = outcome.labels.tolist()
-        if outcome.names is not None:
-            found["assignment"] = outcome.assignment
-    return found
-
-
-class _Answers:
-    """A file with one line per row: JSON, or a table with a column per variable."""
-
-    def __init__(self, file: IO[bytes], form: str | None, graph: FactorGraph) -> None:
-        self.file, self.graph = file, graph
-        self.delimiter = {".csv": ",", ".tsv": "\t"}.get(form or "")
-        self.head = ["row", *_FIGURES, "error"]
-        if self.delimiter is not None:
-            self._put([*self.head, *_columns(graph, self.head)])
-
-    def add(self, data: Mapping[str, Any], outcome: Outcome) -> None:
-        """Write the answer to a row; states are empty where there is no solution."""
-        if self.delimiter is None:
-            self.file.write(f"{cli.strict_json(data)}\n".encode())
-            return
-        states: Sequence[Any] = [""] * self.graph.n_vars
-        if "labels" in data and not isinstance(outcome, MapMRFError):
-            states = list(outcome.assignment.values())
-        self._put([*(data.get(key) for key in self.head), *states])
-
-    def _put(self, cells: Sequence[Any]) -> None:
-        line = io.StringIO(newline="")
-        csv.writer(line, delimiter=self.delimiter or ",", lineterminator="\n").writerow(cells)
-        self.file.write(line.getvalue().encode())
-
-
-def _columns(graph: FactorGraph, taken: Sequence[str]) -> Iterator[str]:
-    """Names of the columns of the variables, distinct from those of the figures."""
-    for i in range(graph.n_vars):
-        name = str(i)
-        if graph.names is not None and graph.names.place[graph.names.variables[i]] == i:
-            name = graph.names.variables[i]
-        yield f"variable {name}" if name in taken else name

@@ -50,7 +50,7 @@ def read(
     *,
     evidence: AnyPath | Mapping[int | str, int | str] | None = None,
     values: str | None = None,
-    max_bytes: float | None = None,
+    memory_limit: float | str | None = None,
 ) -> FactorGraph:
     """Read a model file in any known format, compressed (``.gz``, ``.bz2``, ``.xz``) or not.
 
@@ -64,14 +64,15 @@ def read(
     values
         Meaning of the numbers in the file, where the format leaves it open: ``"potential"``, ``"log"`` (natural logs)
         or ``"cost"`` (to be minimised). By default as given by the suffix.
-    max_bytes
-        Memory for reading in bytes, including the file and all arrays made from it; by default the memory of the
-        machine. A small file may describe large tables: if it needs more, it is rejected before that is allocated.
+    memory_limit
+        Memory for reading in bytes or as a string such as ``"2G"``, including the file and all arrays made from it; by
+        default the memory of the machine. A small file may describe large tables: if it needs more, it is rejected
+        before that is allocated.
 
     Raises
     ------
     FormatError
-        If the file cannot be read, or needs more than `max_bytes`; the message is one line with the file, the place,
+        If the file cannot be read, or needs more than `memory_limit`; the message is one line with the file, the place,
         and what was found and expected.
 
     Examples
@@ -89,7 +90,7 @@ def read(
     """
     _check_values(values)
     path = Path(path)
-    with _files.spending(max_bytes), np.errstate(over="ignore"):
+    with _files.spending(memory_limit), np.errstate(over="ignore"):
         graph = _format_to_read(path).read(path, values=values)
         if evidence is None:
             return graph

@@ -45,8 +45,8 @@ _CORRUPT = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 class ByteBudget:
     """Bytes that reading one model may use: `limit`, None for the memory of the machine, and what is charged so far."""
 
-    def __init__(self, limit: float | None = None) -> None:
-        self.limit = byte_count(limit, "max_bytes")
+    def __init__(self, limit: float | str | None = None) -> None:
+        self.limit = byte_count(limit)
         # Systems that do not report their memory have less than 2^46 bytes.
         self.allowed = min(machine_bytes(), 2.0**46) if self.limit is None else self.limit
         self.charged: dict[str, float] = {}
@@ -58,7 +58,7 @@ class ByteBudget:
         # A new charge for the same purpose replaces the old one: a file may be read twice, and tables add up.
         total = sum(self.charged.values()) - self.charged.get(what, 0.0) + needed
         if total > self.allowed:
-            whose = "the memory of this machine" if self.limit is None else "max_bytes"
+            whose = "the memory of this machine" if self.limit is None else "the memory limit"
             where = f" ({place})" if place else ""
             expected = f"expected at most {shown_bytes(self.allowed)}, {whose}"
             raise FormatError(f"{path}: {what}{where}: reading takes {shown_bytes(total)}, {expected}")
@@ -69,9 +69,9 @@ _BUDGET: ContextVar[ByteBudget | None] = ContextVar("mapmrf_budget", default=Non
 
 
 @contextlib.contextmanager
-def spending(max_bytes: float | None) -> Iterator[ByteBudget]:
+def spending(memory_limit: float | str | None) -> Iterator[ByteBudget]:
     """Share a budget, and the content of pipes, among all readers called inside this context."""
-    budget = ByteBudget(max_bytes)
+    budget = ByteBudget(memory_limit)
     token = _BUDGET.set(budget)
     try:
         yield budget

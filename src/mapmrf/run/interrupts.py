@@ -126,16 +126,6 @@ def requested() -> bool:
     return (flag is not None and flag.number != 0) or any(other() for other in signs)
 
 
-@contextmanager
-def also(stopped: Callable[[], bool]) -> Iterator[None]:
-    """Also count as interrupted while `stopped()` is true."""
-    signs.append(stopped)
-    try:
-        yield
-    finally:
-        signs.remove(stopped)
-
-
 def patience(extra: float = 0.0) -> float:
     """Seconds that the current operation may still take: inf without a signal, 0 after a second one."""
     flag = _flag

@@ -259,8 +259,10 @@ class Result:
         violated = f", violated={len(self.violated)}" if self.violated else ""
         return f"Result({self.method}: value={self.value:.6f}{gap}, status={self.status.value}{violated})"
 
-    def summary(self, *, shown: int = 6) -> str:
+    def summary(self, *, shown: int = 6, relaxed: bool = True) -> str:
         """Return a summary in a few lines, with the first `shown` states if the model has names.
+
+        `relaxed` is whether to describe the relaxed solution, too.
 
         Examples
         --------
@@ -279,14 +281,14 @@ class Result:
             lines.append(f"violated       {len(self.violated)}: {some}{more}")
         if self.bound is not None:
             lines.append(f"upper bound    {self.bound:.6f}  (relative gap {self.gap:.3g})")
-        if self.kind is not None and self.kind_fractions is not None:
-            lines.append(f"relaxed point  {self.kind.value} ({describe(self.kind, self.kind_fractions)})")
-        if self.relaxed_value is not None:
-            lines.append(f"relaxed value  {self.relaxed_value:.6f}")
         polish = f" + {self.options['polish']}" if "polish" in self.options else ""
         compiling = f", {self.compile_time:.1f} s of them loading or compiling" if self.compile_time > 2.0 else ""
         spent = f"{self.iterations} iteration{'' if self.iterations == 1 else 's'}, {self.runtime:.3f} s{compiling}"
         lines.append(f"method         {self.method}{polish}, {spent}")
+        if relaxed and self.kind is not None and self.kind_fractions is not None:
+            lines.append(f"relaxed point  {self.kind.value} ({describe(self.kind, self.kind_fractions)})")
+        if relaxed and self.relaxed_value is not None:
+            lines.append(f"relaxed value  {self.relaxed_value:.6f}")
         if self.names is not None and shown > 0:
             some = " ".join(f"{name}={state}" for name, state in self._named(shown).items())
             more = f" ... ({len(self.labels)} in all)" if len(self.labels) > shown else ""

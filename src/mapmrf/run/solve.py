@@ -118,7 +118,7 @@ def solve(
         check_number(name, wanted, bool)
     if callback is not None and not callable(callback):
         raise OptionError(f"callback is {callback!r}, expected a function of a TracePoint and the labels")
-    graph = as_graph(graph)
+    graph = as_graph(graph, memory_limit)
     if evidence is not None:
         from mapmrf.formats.evidence import observed
 
@@ -165,7 +165,7 @@ _ARGUMENTS = tuple(name for name, kind in inspect.signature(solve).parameters.it
 """Arguments of `solve`, as suggestions for misspelt options."""
 
 
-def as_graph(model: object) -> FactorGraph:
+def as_graph(model: object, memory_limit: float | str | None = None) -> FactorGraph:
     """Return a model, reading it if it is a file; for anything else raise a GraphError that says what to call."""
     if isinstance(model, FactorGraph):
         return model
@@ -174,7 +174,7 @@ def as_graph(model: object) -> FactorGraph:
     if isinstance(model, str | os.PathLike):
         from mapmrf.formats import read
 
-        return read(model)
+        return read(model, memory_limit=memory_limit)
     name = type(model).__name__
     found = f"an {name}" if name[0] in "aeiou" else f"a {name}"
     raise GraphError(f"the model is {found}, expected a FactorGraph or a file: see {_constructor_for(model)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -47,26 +48,60 @@ def simplified(graph: FactorGraph) -> Simplified:
     return simplify(Problem.compile(graph))
 
 
-@given(recipe=with_weights(any_recipes() | recipes()))
-def test_the_optimum_stays(recipe: Recipe) -> None:
+def untouched(graph: FactorGraph) -> Simplified:
+    return Simplified(Problem.compile(graph), ())
+
+
+def eliminate_bounded(small: Simplified, largest: int) -> Simplified:
+    elimination = BoundedElimination(small, largest)
+    while not elimination.advance(1000):
+        pass
+    return elimination.result()
+
+
+REDUCTIONS: dict[str, Callable[[FactorGraph, int], Simplified]] = {
+    "simplification": lambda graph, size: simplified(graph),
+    "components": lambda graph, size: solve_small(untouched(graph), 2.0 ** (size % 13)),
+    "components of what is simplified": lambda graph, size: solve_small(simplified(graph), 2.0 ** (size % 13)),
+    "bounded elimination": lambda graph, size: eliminate_bounded(untouched(graph), size),
+    "bounded elimination of what is simplified": lambda graph, size: eliminate_bounded(simplified(graph), size),
+}
+every_reduction = pytest.mark.parametrize("reduce", REDUCTIONS.values(), ids=REDUCTIONS)
+SIZES = st.integers(1, 64)
+
+
+@every_reduction
+@given(recipe=with_weights(any_recipes() | recipes()), size=SIZES)
+def test_the_optimum_stays(reduce: Callable[[FactorGraph, int], Simplified], recipe: Recipe, size: int) -> None:
     graph = recipe.graph()
-    small, again = simplified(graph), simplified(recipe.graph())
+    small, again = reduce(graph, size), reduce(recipe.graph(), size)
     assert_reduced(graph, small)
     assert small.feasible == again.feasible and np.array_equal(small.labels, again.labels)
     assert np.array_equal(small.problem.graph.theta_v, again.problem.graph.theta_v)
     assert np.array_equal(small.problem.graph.theta_t, again.problem.graph.theta_t)
+
+
+@given(recipe=with_weights(any_recipes() | recipes()))
+def test_what_is_left_of_a_feasible_model_has_a_choice_and_factors(recipe: Recipe) -> None:
+    small = simplified(recipe.graph())
     if small.feasible:
         assert np.all(small.problem.graph.card > 1)
         assert np.all(small.problem.degree > 0)
         assert np.all(small.problem.graph.theta_v > -math.inf)
 
 
-@given(recipe=with_weights(soft_recipes(max_vars=6) | hard_recipes(max_vars=6)), seed=st.integers(0, 2**32 - 1))
-def test_to_and_fro_makes_no_labelling_worse(recipe: Recipe, seed: int) -> None:
-    graph = recipe.graph()
-    small = simplified(graph)
-    random = np.random.default_rng(seed)
-    for _ in range(10):
+@every_reduction
+@given(recipe=with_weights(soft_recipes(max_vars=6) | hard_recipes(max_vars=6)), size=SIZES)
+def test_to_and_fro_makes_no_labelling_worse(
+    reduce: Callable[[FactorGraph, int], Simplified], recipe: Recipe, size: int
+) -> None:
+    assert_no_worse(recipe.graph(), reduce(recipe.graph(), size), 10)
+
+
+def assert_no_worse(graph: FactorGraph, small: Simplified, n: int) -> None:
+    """Random labellings of both models, there and back."""
+    random = np.random.default_rng(0)
+    for _ in range(n):
         labels = random.integers(0, graph.card)
         back = small.project(labels)
         small.problem.graph.check_labels(back)
@@ -112,18 +147,6 @@ def test_a_model_without_weak_spots_is_left_as_it_is() -> None:
     assert np.array_equal(small.lift(small.project(labels)), labels)
 
 
-def test_implications_are_followed_through_the_model() -> None:
-    """Equal neighbours along a chain, one end decided: nothing is left."""
-    equal = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)
-    graph = FactorGraph.from_tables(
-        [3] * 6, [(0,), *((i, i + 1) for i in range(5))], [np.array([-np.inf, 1.5, -np.inf]), *[equal] * 5]
-    )
-    small = simplified(graph)
-    assert small.problem.n_vars == 0
-    assert small.labels.tolist() == [1] * 6
-    assert small.problem.graph.constant == 1.5
-
-
 def test_implications_are_followed_around_a_torus() -> None:
     """Hard constraints decide a model that has no variable to eliminate."""
     equal = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)
@@ -135,15 +158,6 @@ def test_implications_are_followed_around_a_torus() -> None:
     assert small.problem.n_vars == 0
     assert small.labels.tolist() == [2] * 16
     assert small.problem.graph.constant == pytest.approx(recipe.graph().value([2] * 16))
-
-
-def test_evidence_takes_variables_out() -> None:
-    graph = grid(4, 3).graph()
-    evidence = {i: i % 2 for i in range(0, 16, 3)}
-    small = simplified(graph.condition(evidence))
-    assert small.problem.n_vars <= 10
-    for i, state in evidence.items():
-        assert small.labels[i] == state
 
 
 @pytest.mark.parametrize("n_states", [2, 3])
@@ -160,10 +174,7 @@ def test_hanging_trees_and_chains_go_and_the_core_stays(n_states: int) -> None:
     assert small.problem.n_vars == 16
     assert small.problem.n_factors == 32
     assert np.array_equal(small.maps[0].kept, np.arange(16))
-    inner = small.problem.graph
-    for seed in range(20):
-        labels = np.random.default_rng(seed).integers(0, inner.card)
-        assert recipe.graph().value(small.lift(labels)) == pytest.approx(inner.value(labels), abs=1e-9)
+    assert_no_worse(recipe.graph(), small, 20)
 
 
 def test_a_leaf_of_a_factor_of_three_leaves_a_pair() -> None:
@@ -212,16 +223,6 @@ def test_of_two_equal_states_one_stays() -> None:
     assert all(states in ([0, 2], [0, 3], [1, 2], [1, 3]) for states in small.maps[0].state.reshape(16, 2).tolist())
 
 
-def check_by_value(graph: FactorGraph, small: Simplified) -> None:
-    """Labellings of the whole model, 2000 at random, do not become worse."""
-    random = np.random.default_rng(0)
-    for _ in range(2000):
-        labels = random.integers(0, graph.card)
-        value = graph.value(labels)
-        if value > -math.inf:
-            assert graph.value(small.lift(small.project(labels))) >= value - 1e-9
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_dominated_states_of_large_models_make_no_labelling_worse(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -230,27 +231,23 @@ def test_dominated_states_of_large_models_make_no_labelling_worse(seed: int) -> 
         recipe.add((i,), 2 * random.normal(size=3))
     for _ in range(6):
         recipe.add(tuple(random.permutation(16)[:3].tolist()), 0.2 * random.normal(size=(3, 3, 3)))
-    graph = recipe.graph()
-    check_by_value(graph, simplified(graph))
+    assert_no_worse(recipe.graph(), simplified(recipe.graph()), 2000)
 
 
-def test_infeasible_models_are_recognised_and_have_legal_labels() -> None:
-    odd = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
-    graph = FactorGraph.from_tables([2] * 3, [(0, 1), (1, 2), (2, 0)], [odd] * 3)
-    small = simplified(graph)
-    assert not small.feasible
-    graph.check_labels(small.labels)
-    graph.check_labels(small.lift(small.project(np.zeros(3, dtype=np.int64))))
-    assert not simplified(FactorGraph.from_tables([2], [(), (0,)], [np.array(-np.inf), np.zeros(2)])).feasible
-    assert not simplified(FactorGraph.from_tables([2], [(0,)], [np.full(2, -np.inf)])).feasible
+ODD = FactorGraph.from_tables([2] * 3, [(0, 1), (1, 2), (2, 0)], [np.where(np.eye(2, dtype=bool), -np.inf, 0.0)] * 3)
+IMPOSSIBLE = [
+    ODD,
+    FactorGraph.from_tables([2], [(), (0,)], [np.array(-np.inf), np.zeros(2)]),
+    FactorGraph.from_tables([2], [(0,)], [np.full(2, -np.inf)]),
+]
 
 
-@pytest.mark.parametrize("graph", [FactorGraph.from_tables([], [], []), FactorGraph.from_tables([1], [], [])])
-def test_models_without_a_choice(graph: FactorGraph) -> None:
-    small = simplified(graph)
-    assert small.feasible
-    assert small.problem.n_vars == 0
-    assert small.labels.tolist() == [0] * graph.n_vars
+@pytest.mark.parametrize("graph", IMPOSSIBLE)
+def test_infeasible_models_are_recognised_and_have_legal_labels(graph: FactorGraph) -> None:
+    for small in (simplified(graph), solve_small(simplified(graph)), solve_small(untouched(ODD))):
+        assert not small.feasible and solve_small(small) is small
+        small.problem.graph.check_labels(small.project(small.labels))
+    graph.check_labels(simplified(graph).labels)
 
 
 def test_tables_stay_shared_where_they_are_untouched_and_equal_new_ones_become_shared() -> None:
@@ -271,19 +268,11 @@ def test_one_variable_of_a_large_model_is_not_worth_a_rewriting(n: int, worthwhi
     recipe = grid(n, 12, n_states=3)
     recipe.card.append(2)
     recipe.add((0, n**2), 0.1 * np.random.default_rng(0).normal(size=(3, 2)))
-    problem = Problem.compile(recipe.graph())
+    problem = Problem.compile(recipe.graph(), threads=2)
     small = simplify(problem)
-    assert small.feasible
+    assert small.feasible and small.problem.threads == 2
     assert (small.problem is not problem) == worthwhile
     assert small.problem.n_vars == n**2 + (not worthwhile)
-
-
-def test_the_number_of_threads_is_kept() -> None:
-    recipe = grid(4, 13)
-    recipe.card.append(2)
-    recipe.add((0, 16), np.eye(2))
-    problem = Problem.compile(recipe.graph(), threads=2)
-    assert simplify(problem).problem.threads == 2
 
 
 def test_nothing_is_left_of_a_large_tree_of_factors_of_mixed_arity() -> None:
@@ -345,11 +334,7 @@ def test_a_reduction_in_small_steps_is_the_reduction_at_once() -> None:
         assert pieces.counts() == whole.counts()
         if whole.worthwhile:
             assert np.array_equal(pieces.smaller().graph.theta_t, whole.smaller().graph.theta_t)
-
-
-def test_a_model_is_simplified_step_by_step() -> None:
-    problem = Problem.compile(random_recipe(0, 40, 55).graph())
-    assert sum(1 for _ in simplify_in_steps(problem)) >= 2
+        assert sum(1 for _ in simplify_in_steps(problem)) >= 2
 
 
 # -- dual persistency -------------------------------------------------------------------------------------------------
@@ -484,10 +469,6 @@ def test_a_share_of_the_states_is_left_and_labellings_are_worth_the_same(name: s
 # -- components: found as they are, and solved exactly where they are small -------------------------------------------
 
 
-def untouched(graph: FactorGraph) -> Simplified:
-    return Simplified(Problem.compile(graph), ())
-
-
 def flooded(graph: FactorGraph) -> list[int]:
     """Components by repeated flooding, in plain Python."""
     number = list(range(graph.n_vars))
@@ -505,13 +486,6 @@ def flooded(graph: FactorGraph) -> list[int]:
 def test_components_are_those_of_flooding(recipe: Recipe) -> None:
     graph = recipe.graph()
     assert components(Problem.compile(graph)).tolist() == flooded(graph)
-
-
-@given(recipe=with_weights(any_recipes() | recipes()), log_entries=st.integers(0, 12), simplified=st.booleans())
-def test_solving_components_keeps_the_optimum(recipe: Recipe, log_entries: int, simplified: bool) -> None:
-    graph = recipe.graph()
-    small = simplify(Problem.compile(graph)) if simplified else untouched(graph)
-    assert_reduced(graph, solve_small(small, 2.0**log_entries))
 
 
 def cliques(sizes: list[int], seed: int) -> FactorGraph:
@@ -533,12 +507,7 @@ def test_small_components_go_and_large_ones_stay() -> None:
     assert small.problem.n_vars == 23
     assert len(np.unique(components(small.problem))) == 2
     assert np.array_equal(np.sort(small.problem.graph.arity), [2] * (55 + 66))
-    random = np.random.default_rng(1)
-    for _ in range(200):
-        labels = random.integers(0, 2, graph.n_vars)
-        there = small.project(labels)
-        assert graph.value(small.lift(there)) >= graph.value(labels) - 1e-9
-        assert graph.value(small.lift(there)) == pytest.approx(small.problem.graph.value(there), abs=1e-9)
+    assert_no_worse(graph, small, 200)
 
 
 def test_all_eliminations_together_keep_to_the_budget() -> None:
@@ -558,15 +527,6 @@ def test_many_components_are_taken_together() -> None:
     assert np.array_equal(one_by_one.labels, together.labels)
 
 
-def test_an_infeasible_component_makes_the_model_infeasible() -> None:
-    odd = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
-    graph = FactorGraph.from_tables([2] * 3, [(0, 1), (1, 2), (2, 0)], [odd] * 3)
-    small = solve_small(untouched(graph))
-    assert not small.feasible
-    graph.check_labels(small.labels)
-    assert solve_small(small) is small
-
-
 def test_what_is_too_dense_to_be_eliminated_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     place = np.arange(400).reshape(20, 20)
     edges = [np.stack([place[: 20 - r, : 20 - c].ravel(), place[r:, c:].ravel()], axis=1)
@@ -577,27 +537,6 @@ def test_what_is_too_dense_to_be_eliminated_is_not_tried(monkeypatch: pytest.Mon
 
 
 # -- bounded elimination: tables stay small ---------------------------------------------------------------------------
-
-
-def eliminate_bounded(small: Simplified, largest: int) -> Simplified:
-    elimination = BoundedElimination(small, largest)
-    while not elimination.advance(1000):
-        pass
-    return elimination.result()
-
-
-@given(recipe=with_weights(recipes() | any_recipes()), largest=st.integers(1, 64))
-def test_the_optimum_stays_and_is_lifted(recipe: Recipe, largest: int) -> None:
-    graph = recipe.graph()
-    assert_reduced(graph, eliminate_bounded(untouched(graph), largest))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_lifting_a_projected_labelling_never_makes_it_worse(seed: int) -> None:
-    graph = datasets.random_graph(20, 30, states=(2, 3), arity=(2, 3), hard=0.0, seed=seed)
-    small = eliminate_bounded(simplify(Problem.compile(graph)), 32)
-    labels = np.random.default_rng(seed).integers(0, graph.card)
-    assert graph.value(small.lift(small.project(labels))) >= graph.value(labels) - 1e-9
 
 
 @pytest.mark.parametrize("seed", range(6))

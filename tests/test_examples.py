@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,60 +24,32 @@ def run(name: str, *arguments: str) -> str:
     return done.stdout
 
 
-def figures(text: str, pattern: str) -> dict[str, float]:
-    return {name: float(number) for name, number in re.findall(pattern, text, re.MULTILINE)}
+WRONG = r"^(.*?): (?:wrong disparities: )?([\d.]+) % (?:of the pixels differ|of \d+ voxels are wrong|by more than 1)"
+GAIN = r"^([\w ]+): PSNR ([\d.]+) dB"
+DRAWN: dict[str, tuple[int, str, Callable[[dict[str, float]], bool]]] = {
+    "segmentation": (4, WRONG, lambda w: max(w["every pixel"], w["superpixels"]) < 0.6 * w["each pixel alone"]),
+    "coins": (2, r"^(.*): 2[0-4] coins, (\d+) regions", lambda n: n["segment"] < 0.6 * n["brightness alone"]),
+    "volume": (2, WRONG, lambda w: w["truth"] == 0 and w["26 neighbours"] < 0.6 * w["each voxel alone"]),
+    "denoising": (8, GAIN, lambda g: g["trws"] > max(g["icm"], g["noisy"] + 3) and g["icm"] > g["noisy"]),
+    "inpainting": (4, GAIN, lambda g: g["trws"] > g["nearest known pixel"] + 1),
+    "stereo": (6, WRONG, lambda w: w["trws"] < 0.7 * w["each pixel alone"]),
+}
+"""By how much the pictures of an example are shrunk, the figures that it prints, and what makes them good."""
 
 
-def drawn(tmp_path: Path, name: str, shrink: int) -> str:
-    """Run an example that draws; the picture is there, in the size of its four panels."""
+@pytest.mark.parametrize("name", DRAWN)
+def test_an_example_draws_its_panels_and_beats_each_pixel_alone(name: str, tmp_path: Path) -> None:
     pytest.importorskip("skimage", reason="the examples use pictures of scikit-image")
+    pytest.importorskip("matplotlib")
     image = pytest.importorskip("PIL.Image")
+    shrink, pattern, good = DRAWN[name]
     path = tmp_path / f"{name}.png"
     text = run(name, "--output", str(path), "--shrink", str(shrink), "--seconds", "600", "--iterations", "10")
     with image.open(path) as picture:
-        assert picture.format == "PNG"
-        assert min(picture.size) > 100
-    assert "energy" in text
-    assert "gap" in text
-    return text
-
-
-def test_segmentation_follows_the_outline_drawn_by_hand(tmp_path: Path) -> None:
-    text = drawn(tmp_path, "segmentation", 4)
-    wrong = figures(text, r"^(.*): ([\d.]+) % of the pixels differ")
-    assert wrong["every pixel"] < 0.6 * wrong["each pixel alone"]
-    assert wrong["superpixels"] < 0.6 * wrong["each pixel alone"]
-
-
-def test_coins_are_told_from_their_background(tmp_path: Path) -> None:
-    text = drawn(tmp_path, "coins", 2)
-    coins = figures(text, r"^(.*): (\d+) coins")
-    regions = figures(text, r"^(.*): \d+ coins, (\d+) regions")
-    assert 20 <= coins["segment"] <= 24
-    assert regions["segment"] < 0.6 * regions["brightness alone"]
-
-
-def test_a_volume_in_a_round_window_loses_its_noise(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    wrong = figures(drawn(tmp_path, "volume", 2), r"^(.*): ([\d.]+) % of \d+ voxels are wrong")
-    assert wrong["truth"] == 0
-    assert wrong["26 neighbours"] < 0.6 * wrong["each voxel alone"]
-
-
-def test_denoising_gains_several_decibels(tmp_path: Path) -> None:
-    gain = figures(drawn(tmp_path, "denoising", 8), r"^(\w+): PSNR ([\d.]+) dB")
-    assert gain["trws"] > gain["icm"] > gain["noisy"]
-    assert gain["trws"] > gain["noisy"] + 3
-
-
-def test_inpainting_beats_the_nearest_known_pixel(tmp_path: Path) -> None:
-    gain = figures(drawn(tmp_path, "inpainting", 4), r"^([\w ]+): PSNR ([\d.]+) dB")
-    assert gain["trws"] > gain["nearest known pixel"] + 1
-
-
-def test_stereo_comes_near_the_measured_disparities(tmp_path: Path) -> None:
-    wrong = figures(drawn(tmp_path, "stereo", 6), r"^(.*): wrong disparities: ([\d.]+) % by more than 1")
-    assert wrong["trws"] < 0.7 * wrong["each pixel alone"]
+        assert picture.format == "PNG" and min(picture.size) > 100
+    assert "energy" in text and "gap" in text
+    found = {what: float(number) for what, number in re.findall(pattern, text, re.MULTILINE)}
+    assert good(found), found
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="asks the system for peak memory as Unix counts it")

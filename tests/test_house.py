@@ -22,7 +22,6 @@ from mapmrf.run.registry import method_names
 SOURCE = Path(mapmrf.__file__).parent
 ROOT = Path(__file__).parents[1]
 LEDGER = Path(__file__).with_name("house.csv")
-KERNEL_MARKS = {"compiled", "bare", "inlined"}
 ONE_FILE_EACH = {"methods", "formats", "bridges"}
 """Folders in which a file may be as short as its subject."""
 FRONTS = {"__init__.py", "__main__.py", "_version.py"}
@@ -34,15 +33,6 @@ LINES = {path: path.read_text(encoding="utf-8").count("\n") for path in PATHS}
 @functools.cache
 def trees() -> dict[Path, ast.Module]:
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in PATHS}
-
-
-def functions() -> Iterator[tuple[str, ast.FunctionDef, bool]]:
-    """Every function with its place, and whether it is a kernel."""
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                is_kernel = any(isinstance(mark, ast.Name) and mark.id in KERNEL_MARKS for mark in node.decorator_list)
-                yield f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}", node, is_kernel
 
 
 def classes() -> Iterator[ast.ClassDef]:
@@ -154,17 +144,6 @@ def test_the_budget_only_goes_down() -> None:
 
 
 # -- shape ------------------------------------------------------------------------------------------------------------
-
-
-def test_kernels_are_annotated() -> None:
-    kernels = [(place, node) for place, node, is_kernel in functions() if is_kernel]
-    assert len(kernels) > 300
-    bare = [
-        place
-        for place, node in kernels
-        if node.returns is None or any(argument.annotation is None for argument in node.args.args)
-    ]
-    assert bare == []
 
 
 def test_a_class_name_is_used_once() -> None:

@@ -17,7 +17,7 @@ from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.distributed.cutting import slabs, split
 from mapmrf.distributed.engine import part_layout
 from mapmrf.distributed.evaluation import PartedIncumbent
-from mapmrf.distributed.parts import OneProcess
+from mapmrf.distributed.parts import Ranks
 from mapmrf.distributed.run import PartedModel, bound_of_parts, colour_parts, part_model, polished, start_run
 from mapmrf.formats.solution import read_solution
 from mapmrf.model.problem import Problem
@@ -152,7 +152,7 @@ MODELS = {
 
 def in_parts(graph: FactorGraph, n: int) -> PartedModel:
     parts = list(split(graph, slabs(graph.n_vars, n), n))
-    return PartedModel(OneProcess(), parts, graph.n_vars, graph.n_factors, 1)
+    return PartedModel(Ranks(), parts, graph.n_vars, graph.n_factors, 1)
 
 
 def whole(model: PartedModel, labels: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from mapmrf.distributed import streaming
 from mapmrf.distributed.cutting import metis, n_cut, owners, slab_starts, slabs, split
 from mapmrf.distributed.evaluation import evaluate
 from mapmrf.distributed.lattices import PottsPicture, SpinGrid, grid_parts, image_parts, potts_parts, slabs_of
-from mapmrf.distributed.parts import OneProcess, Part, PartFolder, is_parts, part_path, parts_of
+from mapmrf.distributed.parts import Part, PartFolder, Ranks, is_parts, part_path, parts_of
 from mapmrf.distributed.run import PartedModel, uniform_at
 from mapmrf.distributed.streaming import stream_partition
 from mapmrf.errors import FormatError, GraphError, OptionError
@@ -77,7 +77,7 @@ def check_part(graph: FactorGraph, owner: np.ndarray, part: Part) -> None:
 def test_the_value_of_a_labelling_is_that_of_the_whole_model(name: str) -> None:
     graph, rng = MODELS[name], np.random.default_rng(1)
     parts = list(split(graph, scattered(graph, 3), 3))
-    model = PartedModel(OneProcess(), parts, graph.n_vars, graph.n_factors, 0)
+    model = PartedModel(Ranks(), parts, graph.n_vars, graph.n_factors, 0)
     for _ in range(20):
         labels = rng.integers(0, graph.card)
         found = evaluate(model.ranks, parts, model.pick(labels), model.slices)

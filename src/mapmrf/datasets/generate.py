@@ -49,10 +49,10 @@ def grid(
     _require(0 <= coupling < np.inf, f"coupling is {coupling}, expected a finite number of at least 0")
     _require(0 <= field < np.inf, f"field is {field}, expected a finite number of at least 0")
     rng = np.random.default_rng(seed)
-    scope = _grid_edges(rows, cols, wrap)
+    scope = grid_edges(rows, cols, wrap)
     h = rng.uniform(-field, field, rows * cols)
     j = rng.uniform(-coupling, coupling, len(scope))
-    return _pairwise(
+    return lay_out_pairs(
         2, (h[:, None] * np.array([-1.0, 1.0])).ravel(), scope, (j[:, None] * np.array([1.0, -1.0, -1.0, 1.0])).ravel()
     )
 
@@ -159,7 +159,7 @@ def potts_image(
     observed = truth + rng.normal(0.0, noise, truth.shape)
     unary = potts_unary(observed, labels, noise)
     pairwise = smoothness * (np.eye(labels) - 1.0)
-    graph = _pairwise(labels, unary.ravel(), _grid_edges(height, width, wrap=False), pairwise.ravel())
+    graph = lay_out_pairs(labels, unary.ravel(), grid_edges(height, width, wrap=False), pairwise.ravel())
     return PottsImage(graph, observed, truth)
 
 
@@ -191,7 +191,7 @@ def _span(span: Span, what: str, least: int, most: int | None = None) -> tuple[i
     return low, high
 
 
-def _grid_edges(rows: int, cols: int, wrap: bool) -> Ints:
+def grid_edges(rows: int, cols: int, wrap: bool) -> Ints:
     """All pairs of neighbours, (n, 2), the smaller variable first except for pairs across a border."""
     at = np.arange(rows * cols).reshape(rows, cols)
     pairs = [(at[:, :-1], at[:, 1:]), (at[:-1], at[1:])]
@@ -203,7 +203,9 @@ def _grid_edges(rows: int, cols: int, wrap: bool) -> Ints:
     return np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
 
 
-def _pairwise(states: int, theta_v: Floats, scope: Ints, theta_t: Floats) -> FactorGraph:
+def lay_out_pairs(
+    states: int, theta_v: Floats, scope: Ints, theta_t: Floats, weight: Floats | None = None
+) -> FactorGraph:
     """Lay out a pairwise model directly: the arrays are valid, and checking would cost more than building them."""
     n = len(scope)
     size = states * states
@@ -216,6 +218,7 @@ def _pairwise(states: int, theta_v: Floats, scope: Ints, theta_t: Floats) -> Fac
         table_of=short(np.arange(n) if n_tables == n else np.zeros(n, dtype=np.int64)),
         table_ptr=short(np.arange(n_tables + 1) * size),
         theta_t=theta_t[: n_tables * size],
+        weight=weight,
     )
 
 

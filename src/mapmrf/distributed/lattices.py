@@ -10,16 +10,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges, short
-from mapmrf.datasets.generate import check_potts, potts_unary, shapes
+from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.datasets.generate import check_potts, grid_edges, lay_out_pairs, potts_unary, shapes
 from mapmrf.distributed.cutting import check_parts, place_part
 from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, write_manifest, write_part
 from mapmrf.errors import GraphError
 from mapmrf.images.grids import Weight, grid_model
 from mapmrf.model.graph import FactorGraph
 
-SlabModel = tuple[FactorGraph, Ints]
-"""The model of the rows low:high of a slab, and the numbers of its factors in the whole model, which increase."""
 ROWS = 64  # rows of random numbers drawn together
 SPINS = np.array([1.0, -1.0, -1.0, 1.0])  # the table of a coupling: spins agree or differ
 
@@ -45,19 +43,25 @@ def slabs_of(rows: int, parts: int, reach: int = 1) -> list[Slab]:
 
 
 def write_slabs(
-    folder: str | os.PathLike[str], slabs: list[Slab], row: int, n_factors: int, model: Callable[[Slab], SlabModel]
+    folder: str | os.PathLike[str], slabs: list[Slab], row: int, model: Callable[[Slab], FactorGraph]
 ) -> PartFolder:
     """Write the part of every slab, one after another; a row has `row` variables."""
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    ends = np.array([slab.end for slab in slabs])
-    checksums = [write_part(place, _slab_part(slab, row, ends, model(slab))) for slab in slabs]
+    ends, checksums, n_factors = np.array([slab.end for slab in slabs]), [], 0
+    for slab in slabs:
+        part = _slab_part(slab, row, ends, model(slab))
+        checksums.append(write_part(place, part))
+        n_factors += part.n_constrained
     return write_manifest(place, ModelCounts(int(ends[-1]) * row, n_factors, len(slabs)), checksums)
 
 
-def _slab_part(slab: Slab, row: int, ends: Ints, model: SlabModel) -> Part:
+def _slab_part(slab: Slab, row: int, ends: Ints, graph: FactorGraph) -> Part:
     """Keep the factors that touch own rows, and the variables that these touch."""
-    graph, factor = model
+    # Factors come offset by offset, each from the first row to the last: numbers that have the order of the whole model
+    begin = graph.scope[graph.scope_ptr[:-1]].astype(np.int64)
+    kind = np.cumsum(np.concatenate([[0], np.diff(begin) < 0])) if len(begin) else begin  # a new offset begins
+    factor = (kind * int(ends[-1]) + slab.low) * row + begin
     first, last = (slab.begin - slab.low) * row, (slab.end - slab.low) * row
     inside = (graph.scope >= first) & (graph.scope < last)
     chosen = np.flatnonzero(np.logical_or.reduceat(inside, graph.scope_ptr[:-1])) if graph.n_factors else factor
@@ -97,11 +101,6 @@ class SpinGrid(NamedTuple):
     field: float = 1.0
     seed: int = 0
 
-    @property
-    def n_across(self) -> int:
-        """Pairs of neighbours in a row, of all rows."""
-        return self.rows * (self.cols - 1)
-
 
 def grid_parts(spins: SpinGrid, folder: str | os.PathLike[str], parts: int) -> PartFolder:
     """Write the parts of a spin glass without ever holding the whole of it.
@@ -115,44 +114,17 @@ def grid_parts(spins: SpinGrid, folder: str | os.PathLike[str], parts: int) -> P
     >>> abs(mapmrf.datasets.grid(6, 5, 2.0, seed=1).value(result.gather()) - result.value) < 1e-9
     True
     """
-    n_factors = spins.n_across + (spins.rows - 1) * spins.cols
-    return write_slabs(
-        folder, slabs_of(spins.rows, parts), spins.cols, n_factors, lambda slab: _spin_model(spins, slab)
-    )
+    return write_slabs(folder, slabs_of(spins.rows, parts), spins.cols, lambda slab: _spin_model(spins, slab))
 
 
-def _spin_model(spins: SpinGrid, slab: Slab) -> SlabModel:
+def _spin_model(spins: SpinGrid, slab: Slab) -> FactorGraph:
     rows, cols, n_vars = slab.high - slab.low, spins.cols, spins.rows * spins.cols
     h = _uniform(spins.seed, slab.low * cols, rows * cols, spins.field)
     across = slab.low * (cols - 1), rows * (cols - 1)
-    down = spins.n_across + slab.low * cols, (rows - 1) * cols
+    down = spins.rows * (cols - 1) + slab.low * cols, (rows - 1) * cols
     weight = [_uniform(spins.seed, n_vars + at, n, spins.coupling) for at, n in (across, down)]
     unary = h[:, None] * np.array([-1.0, 1.0])
-    return _pairs_of_rows(slab, (spins.rows, cols), unary, SPINS.copy(), np.concatenate(weight))
-
-
-def _pairs_of_rows(
-    slab: Slab, shape: tuple[int, int], unary: Floats, table: Floats, weight: Floats | None
-) -> SlabModel:
-    """The model of the rows of a slab: all pairs side by side, then all pairs one above the other."""
-    rows, (height, cols) = slab.high - slab.low, shape
-    place = np.arange(rows * cols, dtype=np.int32).reshape(rows, cols)
-    pairs = (place[:, :-1], place[:, 1:]), (place[:-1], place[1:])
-    scope = np.concatenate([np.stack([one.ravel(), other.ravel()], axis=1) for one, other in pairs])
-    n, k = len(scope), unary.shape[1]
-    graph = FactorGraph(
-        card=np.full(rows * cols, k),
-        theta_v=unary.ravel(),
-        scope_ptr=short(np.arange(n + 1) * 2),
-        scope=scope.ravel(),
-        table_of=np.zeros(n, dtype=np.int32),
-        table_ptr=np.array([0, k * k], dtype=np.int32),
-        theta_t=table,
-        weight=weight,
-    )
-    across = slab.low * (cols - 1) + np.arange(rows * (cols - 1))
-    down = height * (cols - 1) + slab.low * cols + np.arange((rows - 1) * cols)
-    return graph, np.concatenate([across, down])
+    return lay_out_pairs(2, unary.ravel(), grid_edges(rows, cols, wrap=False), SPINS.copy(), np.concatenate(weight))
 
 
 def _uniform(seed: int, begin: int, n: int, size: float) -> Floats:
@@ -186,20 +158,19 @@ def potts_parts(picture: PottsPicture, folder: str | os.PathLike[str], parts: in
     True
     """
     check_potts(*picture[:5])
-    height, width = picture.height, picture.width
-    n_factors = height * (width - 1) + (height - 1) * width
-    return write_slabs(folder, slabs_of(height, parts), width, n_factors, lambda slab: _potts_model(picture, slab))
+    slabs = slabs_of(picture.height, parts)
+    return write_slabs(folder, slabs, picture.width, lambda slab: _potts_model(picture, slab))
 
 
-def _potts_model(picture: PottsPicture, slab: Slab) -> SlabModel:
+def _potts_model(picture: PottsPicture, slab: Slab) -> FactorGraph:
     height, width, labels, noise, smoothness, seed = picture
     rng = np.random.default_rng(seed)
     truth = shapes(range(slab.low, slab.high), height, width, labels, rng)
     for row in range(0, slab.low, ROWS):  # normal numbers cannot be skipped
         rng.normal(0.0, noise, (min(ROWS, slab.low - row), width))
     observed = truth + rng.normal(0.0, noise, truth.shape)
-    table = (smoothness * (np.eye(labels) - 1.0)).ravel()
-    return _pairs_of_rows(slab, (height, width), potts_unary(observed, labels, noise), table, None)
+    unary, table = potts_unary(observed, labels, noise), smoothness * (np.eye(labels) - 1.0)
+    return lay_out_pairs(labels, unary.ravel(), grid_edges(slab.high - slab.low, width, wrap=False), table.ravel())
 
 
 # -- pictures and volumes ---------------------------------------------------------------------------------------------
@@ -238,22 +209,15 @@ def image_parts(
     row = int(np.prod(shape[1:]))
     reach = max((offset[0] for offset in weight), default=1) if isinstance(weight, Mapping) else 1
     slabs = slabs_of(shape[0], parts, max(1, reach))
-    counts: dict[int, int] = {}
 
-    def model(slab: Slab) -> SlabModel:
+    def model(slab: Slab) -> FactorGraph:
         rows = slice(slab.low, slab.high)
-        graph = grid_model(
+        return grid_model(
             np.asarray(unary[rows]), smoothness, weight=_rows_of(weight, slab), truncation=truncation, values=values,
             neighbours=neighbours, costs=costs, memory_limit=np.inf,
         )  # fmt: skip
-        first = graph.scope[graph.scope_ptr[:-1]].astype(np.int64)
-        kind = np.cumsum(np.concatenate([[0], np.diff(first) < 0])) if len(first) else first  # a new offset begins
-        own = (first >= (slab.begin - slab.low) * row) & (first < (slab.end - slab.low) * row)
-        counts[slab.number] = int(np.count_nonzero(own))
-        return graph, kind * (shape[0] * row) + first + slab.low * row
 
-    found = write_slabs(folder, slabs, row, 0, model)
-    return write_manifest(found.folder, found.counts._replace(n_factors=sum(counts.values())), found.checksums)
+    return write_slabs(folder, slabs, row, model)
 
 
 def _rows_of(weight: Weight, slab: Slab) -> Weight:

@@ -32,7 +32,7 @@ from mapmrf.distributed.run import (
     polished,
     start_run,
 )
-from mapmrf.errors import FormatError, MapMRFError, OptionError
+from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.methods.lslp import LSLP
 from mapmrf.model.polytope import TOLERANCE, Kind, KindFractions, Residuals
 from mapmrf.run import interrupts
@@ -440,10 +440,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     path = folder / MANIFEST
     if not path.exists():
         return None
-    try:
+    with damaged(path):
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(data, dict) or not isinstance(data.get("generation"), int):
+        if not isinstance(data.get("generation"), int):
             raise TypeError("it names no checkpoint")
         return data
-    except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
-        raise FormatError(f"{path}: damaged: {' '.join(str(error).split())}") from None

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run import interrupts
 from mapmrf.run.atomic_files import whole_file
-from mapmrf.run.state import ArrayFile, checksum_of, read_arrays, write_arrays
+from mapmrf.run.state import ArrayFile, checksum_of, damaged, read_arrays, write_arrays
 
 MANIFEST = "parts.json"
 VERSION = 1
@@ -61,6 +61,8 @@ class Part:
     (6, [0, 1, 2, 3, 4, 5, 6, 7, 8], 7, 10)
     >>> second.var.tolist()  # its own ones first
     [6, 7, 8, 9, 10, 11, 3, 4, 5]
+    >>> first.sent_to(1).tolist(), first.copied_from(1).tolist()
+    ([3, 4, 5], [6, 7, 8])
     """
 
     number: int
@@ -78,32 +80,14 @@ class Part:
     send: Ints
 
     def sent_to(self, part: int) -> Ints:
-        """Own variables of which another part has copies, in its order, (n_sent,).
-
-        Examples
-        --------
-        >>> from mapmrf.datasets import grid
-        >>> from mapmrf.distributed.cutting import slabs, split
-        >>> first, second = split(grid(4, 3), slabs(12, 2), 2)
-        >>> first.sent_to(1).tolist()
-        [3, 4, 5]
-        """
+        """Own variables of which another part has copies, in its order, (n_sent,)."""
         k = int(np.searchsorted(self.neighbours, part))
         if k == len(self.neighbours) or self.neighbours[k] != part:
             return self.send[:0]
         return self.send[self.send_ptr[k] : self.send_ptr[k + 1]]
 
     def copied_from(self, part: int) -> Ints:
-        """Variables of the halo that another part owns, (n_copied,).
-
-        Examples
-        --------
-        >>> from mapmrf.datasets import grid
-        >>> from mapmrf.distributed.cutting import slabs, split
-        >>> first, second = split(grid(4, 3), slabs(12, 2), 2)
-        >>> first.copied_from(1).tolist()
-        [6, 7, 8]
-        """
+        """Variables of the halo that another part owns, (n_copied,)."""
         return self.n_own + np.flatnonzero(self.halo_part == part)
 
 
@@ -150,7 +134,7 @@ def read_part(path: str | os.PathLike[str]) -> Part:
     """
     path = Path(path)
     _, figures, arrays = read_arrays(path, "part")
-    try:
+    with damaged(path):
         if figures["version"] != VERSION:
             raise FormatError(f"a part of version {figures['version']}, expected {VERSION}")
         check_kinds(arrays)
@@ -160,9 +144,6 @@ def read_part(path: str | os.PathLike[str]) -> Part:
         constant = float.fromhex(figures["constant"])
         part = Part(graph=FactorGraph(**graph_arrays, weight=arrays.get("weight"), constant=constant), **rest)
         check_part(part)
-    except (LookupError, TypeError, ValueError, OverflowError) as error:
-        what = str(error) if isinstance(error, FormatError) else f"damaged: {type(error).__name__}: {error}"
-        raise FormatError(f"{path}: {' '.join(what.split())}") from None
     return part
 
 
@@ -188,26 +169,15 @@ class PartFolder:
         path = self.folder / MANIFEST
         if not path.is_file():
             raise FormatError(f"{self.folder}: not a folder of parts: it has no {MANIFEST}")
-        try:
+        with damaged(path):
             data = json.loads(path.read_text(encoding="utf-8"))
             self.counts = ModelCounts(*(int(data[name]) for name in ModelCounts._fields))
             self.checksums = [int(crc) for crc in data["checksums"]]
             if min(self.counts) < 0 or len(self.checksums) != self.counts.n_parts:
                 raise ValueError(f"{len(self.checksums)} checksums of {self.counts.n_parts} parts")
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError, OSError) as error:
-            raise FormatError(f"{path}: damaged: {' '.join(str(error).split())}") from None
 
     def read(self, numbers: range) -> Iterator[Part]:
-        """Read some parts, one after another.
-
-        Examples
-        --------
-        >>> import tempfile, mapmrf
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 3), folder, 2, "slabs")
-        ...     [part.var.tolist()[:2] for part in PartFolder(folder).read(range(2))]
-        [[0, 1], [6, 7]]
-        """
+        """Read some parts, one after another."""
         for number in numbers:
             path = part_path(self.folder, number)
             part = read_part(path)
@@ -342,63 +312,40 @@ LAUNCHED = ("PMI_SIZE", "PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_CO
 """Environment variables set by MPI launchers."""
 
 
-class Ranks(Protocol):
-    """Communication between the processes of a run; collective calls are made by all of them in the same order."""
+class Ranks:
+    """Communication between the processes of a run: here there is one, which never sends anything."""
 
-    rank: int
-    size: int
+    # Collective calls are made by all ranks in the same order.
+    rank = 0
+    size = 1
 
     def allgather(self, value: Value) -> list[Value]:
         """What every rank gave, in order."""
+        return [value]
 
     def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
         """Begin to gather as many numbers of every rank as `everyones` has rows for; `finish` ends it."""
+        everyones[: len(mine)] = mine
 
     def send(self, data: Floats, rank: int) -> Any:
         """Begin to send; the data must not change until `finish`."""
+        raise AssertionError("one process sends nothing")
 
     def receive(self, data: Floats, rank: int) -> Any:
         """Begin to receive."""
+        raise AssertionError("one process receives nothing")
 
     def finish(self, requests: Sequence[Any]) -> None:
         """Wait for everything that was begun."""
 
     def abort(self, code: int) -> None:
-        """End all ranks immediately."""
+        """End all ranks immediately; a single one is ended by the exception."""
 
     def leave(self) -> None:
         """Say that this process communicates no more, before a program ends."""
 
 
-class OneProcess:
-    """A run without MPI: one rank, which never sends anything."""
-
-    rank = 0
-    size = 1
-
-    def allgather(self, value: Value) -> list[Value]:
-        return [value]
-
-    def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
-        everyones[: len(mine)] = mine
-
-    def send(self, data: Floats, rank: int) -> Any:
-        raise AssertionError("one process sends nothing")
-
-    def receive(self, data: Floats, rank: int) -> Any:
-        raise AssertionError("one process receives nothing")
-
-    def finish(self, requests: Sequence[Any]) -> None:
-        """All is done."""
-
-    def abort(self, code: int) -> None:
-        """Do nothing: the exception ends the run."""
-
-    def leave(self) -> None:
-        """Nobody has to know."""
-
-
-class MPIRanks:
+class MPIRanks(Ranks):
     """The ranks of an mpi4py communicator."""
 
     def __init__(self, comm: Any) -> None:
@@ -442,12 +389,12 @@ class MPIRanks:
 
 def find_ranks(comm: Any = None) -> Ranks:
     """The ranks of a communicator; by default those of the MPI launcher of this process, or this process alone."""
-    if isinstance(comm, OneProcess | MPIRanks):
+    if isinstance(comm, Ranks):
         return comm
     if comm is not None:
         return MPIRanks(comm)
     if not any(name in os.environ for name in LAUNCHED):
-        return OneProcess()
+        return Ranks()
     try:
         from mpi4py import MPI
     except ImportError:

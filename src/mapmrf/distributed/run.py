@@ -28,7 +28,15 @@ from mapmrf.errors import GraphError, UnsupportedModel
 from mapmrf.methods.lslp import LSLP
 from mapmrf.methods.trws import TRWS
 from mapmrf.model.graph import FactorGraph
-from mapmrf.model.polytope import Kind, KindFractions, Residuals, integral, kinds_of_variables, residuals
+from mapmrf.model.polytope import (
+    Kind,
+    KindFractions,
+    Residuals,
+    integral,
+    kind_by_counts,
+    kinds_of_variables,
+    residuals,
+)
 from mapmrf.model.problem import Batch, Problem
 from mapmrf.run.incumbent import relative_gap
 from mapmrf.run.method import Method, Start
@@ -210,17 +218,9 @@ def classify_parts(run: PartedRun, tolerance: float) -> tuple[Kind, KindFraction
     """Kind of the iterates, and their distance from L_G; see `mapmrf.model.polytope.classify`."""
     mine = [_part_kinds(part, number, run, tolerance) for number, part in enumerate(run.model.parts)]
     found = [one for some in run.model.ranks.allgather(mine) for one in some]
-    n = max(1, run.model.n_vars)
     integer, uniform, several = (sum(one[0][k] for one in found) for k in range(3))
-    rest = run.model.n_vars - integer - uniform
     worst = Residuals(*(max(getattr(one[1], name) for one in found) for name in Residuals.__dataclass_fields__))
-    fractions = KindFractions(integer / n, uniform / n, rest / n)
-    if worst.largest > tolerance:
-        return Kind.APPROXIMATE, fractions, worst
-    if integer == run.model.n_vars:
-        return Kind.VALID, fractions, worst
-    is_uniform = rest == 0 and uniform == several
-    return (Kind.UNIFORM if is_uniform else Kind.FRACTIONAL), fractions, worst
+    return kind_by_counts(run.model.n_vars, (integer, uniform, several), worst, tolerance)
 
 
 def _part_kinds(part: Part, number: int, run: PartedRun, tolerance: float) -> tuple[tuple[int, int, int], Residuals]:
@@ -261,8 +261,13 @@ class PartedResult:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(5, 5, coupling=2.0, seed=1), folder, 2)
     ...     result = mapmrf.distributed.solve(folder)
-    >>> result.value == mapmrf.datasets.grid(5, 5, coupling=2.0, seed=1).value(result.gather())
+    ...     result.write_labels(folder + "/labels")
+    ...     labels = mapmrf.distributed.join_labels(folder + "/labels")
+    >>> graph = mapmrf.datasets.grid(5, 5, coupling=2.0, seed=1)
+    >>> graph.value(labels) == graph.value(result.gather()) == result.value == result.whole().value
     True
+    >>> print(result.summary().splitlines()[0])
+    model          25 variables, 40 factors, 2 parts on 1 rank
     """
 
     model: PartedModel
@@ -291,34 +296,12 @@ class PartedResult:
         return relative_gap(self.value, self.bound, self.unit)
 
     def write_labels(self, folder: str | os.PathLike[str]) -> None:
-        """Write the labels, a file for every part; all ranks must call it.
-
-        Examples
-        --------
-        >>> import tempfile, mapmrf
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
-        ...     result = mapmrf.distributed.solve(folder)
-        ...     result.write_labels(folder + "/labels")
-        ...     labels = mapmrf.distributed.join_labels(folder + "/labels")
-        >>> labels.tolist() == result.gather().tolist()
-        True
-        """
+        """Write the labels, a file for every part; all ranks must call it."""
         model = self.model
         together(model.ranks, lambda: write_labels(folder, model.parts, self.labels, model.slices))
 
     def gather(self) -> Ints:
-        """The labels of the whole model (n_vars,), on every rank; all ranks must call it.
-
-        Examples
-        --------
-        >>> import tempfile, mapmrf
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
-        ...     result = mapmrf.distributed.solve(folder)
-        >>> len(result.gather())
-        16
-        """
+        """The labels of the whole model (n_vars,), on every rank; all ranks must call it."""
         model = self.model
         pairs = zip(model.parts, model.slices, strict=True)
         mine = [(part.var[: part.n_own], self.labels[where][: part.n_own]) for part, where in pairs]
@@ -329,17 +312,7 @@ class PartedResult:
         return whole
 
     def whole(self) -> Result:
-        """A `Result` with the labels of the whole model; all ranks must call it.
-
-        Examples
-        --------
-        >>> import tempfile, mapmrf
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
-        ...     result = mapmrf.distributed.solve(folder)
-        >>> result.whole().value == result.value
-        True
-        """
+        """A `Result` with the labels of the whole model; all ranks must call it."""
         return self._as_result(self.gather())
 
     def _as_result(self, labels: Ints) -> Result:
@@ -348,17 +321,7 @@ class PartedResult:
         return Result(labels=labels, **mine)
 
     def summary(self) -> str:
-        """Return a summary in a few lines.
-
-        Examples
-        --------
-        >>> import tempfile, mapmrf
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
-        ...     result = mapmrf.distributed.solve(folder)
-        >>> print(result.summary().splitlines()[0])
-        model          16 variables, 24 factors, 2 parts on 1 rank
-        """
+        """Return a summary in a few lines."""
         model = self.model
         where = f"{self.model.parts[0].n_parts} parts on {model.ranks.size} rank{'' if model.ranks.size == 1 else 's'}"
         size = f"model          {model.n_vars} variables, {model.n_factors} factors, {where}"
@@ -366,17 +329,7 @@ class PartedResult:
         return "\n".join([size, *violated, self._as_result(np.zeros(0, dtype=np.int64)).summary(shown=0)])
 
     def to_json(self) -> str:
-        """One JSON object without the labels.
-
-        Examples
-        --------
-        >>> import tempfile, mapmrf
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = mapmrf.distributed.partition(mapmrf.datasets.grid(4, 4, seed=1), folder, 2)
-        ...     result = mapmrf.distributed.solve(folder)
-        >>> json.loads(result.to_json())["n_vars"]
-        16
-        """
+        """One JSON object without the labels."""
         data = json.loads(self._as_result(np.zeros(0, dtype=np.int64)).to_json())
         del data["labels"]
         counts = {"n_vars": self.model.n_vars, "n_factors": self.model.n_factors, "ranks": self.model.ranks.size}

@@ -224,20 +224,24 @@ def classify(
     # Valid: in L_G and 0/1. Uniform: in L_G, every variable at 1/r_i. Fractional: in L_G, otherwise. Approximate: some
     # constraint of L_G violated by more than `tol`.
     found = residuals(problem, mu_v, mu_f)
-    card = problem.graph.card
-    integer, uniform = kinds_of_variables(problem, mu_v, tol)
-    n = max(1, problem.n_vars)
-    n_integer, n_uniform = int(integer.sum()), int(uniform.sum())
-    fractions = KindFractions(n_integer / n, n_uniform / n, (problem.n_vars - n_integer - n_uniform) / n)
+    several = int(np.count_nonzero(problem.graph.card > 1))
+    integer, uniform = (int(which.sum()) for which in kinds_of_variables(problem, mu_v, tol))
+    return kind_by_counts(problem.n_vars, (integer, uniform, several), found, tol)
+
+
+def kind_by_counts(
+    n_vars: int, counts: tuple[int, int, int], found: Residuals, tol: float
+) -> tuple[Kind, KindFractions, Residuals]:
+    """Decide the kind from the numbers of variables that are integer, uniform, and of several states."""
+    n, (integer, uniform, several) = max(1, n_vars), counts
+    rest = n_vars - integer - uniform
     if found.largest > tol:
         kind = Kind.APPROXIMATE
-    elif n_integer == problem.n_vars:
+    elif integer == n_vars:
         kind = Kind.VALID
-    elif n_integer + n_uniform == problem.n_vars and n_uniform == np.count_nonzero(card > 1):
-        kind = Kind.UNIFORM
     else:
-        kind = Kind.FRACTIONAL
-    return kind, fractions, found
+        kind = Kind.UNIFORM if rest == 0 and uniform == several else Kind.FRACTIONAL
+    return kind, KindFractions(integer / n, uniform / n, rest / n), found
 
 
 def classify_vertex(problem: Problem) -> tuple[Kind, KindFractions, Residuals]:

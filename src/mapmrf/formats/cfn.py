@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
-from mapmrf.constraints import Constraint
 from mapmrf.errors import FormatError
+from mapmrf.formats.cost_functions import Dialect, GlobalFunction, build_with_functions, is_of_pairs
 from mapmrf.formats.files import (
     Allowed,
     AnyPath,
@@ -27,19 +27,18 @@ from mapmrf.formats.files import (
     shown,
     write_text,
 )
-from mapmrf.formats.global_functions import KEYWORDS, GlobalFunction, WrittenFunction, written
+from mapmrf.formats.global_functions import KEYWORDS, WrittenFunction, like, written
 from mapmrf.formats.lists import stays_list
 from mapmrf.formats.tables import (
     COPIES,
     DIGITS,
+    MOST_DECIMALS,
     TABLES,
     Factors,
-    build,
     check_states,
     check_values,
     choose_decimals,
     factors_to_write,
-    naming,
     rounding,
 )
 from mapmrf.model.graph import FactorGraph, Names
@@ -47,8 +46,10 @@ from mapmrf.model.graph import FactorGraph, Names
 SUFFIXES = (".cfn",)
 CONSTRAINTS = True
 
+_log = logging.getLogger("mapmrf")
+
 OPEN, CLOSE = b"[", b"]"
-_COMMENT = re.compile(rb"(?m)^#[^\n]*")
+_COMMENT = re.compile(rb"(?m)^#[^\n]*|//[^\n]*")
 _TOKEN = re.compile(rb'[\s,:]*(?:([{\[])|([}\]])|"([^"\n]*)"|([^\s,:{}\[\]"]+))')
 _BRACKET = re.compile(rb"[{}\[\]]")
 _BLANKS = bytes.maketrans(b',:"', b"   ")
@@ -179,19 +180,52 @@ class _CfnModel:
     lists: dict[int, Ints] = field(default_factory=dict)
     refers: dict[int, bytes] = field(default_factory=dict)
     functions: dict[bytes, int] = field(default_factory=dict)
+    repeated: str = ""  # the name of several functions
     n_entries: float = 0.0
-    constraints: list[Constraint] = field(default_factory=list)
+    globals: list[tuple[str, GlobalFunction]] = field(default_factory=list)
+    decimals: int = 0
+    cut: bool = False  # whether a cost has more decimals than the bound
+
+    def state(self, i: int, name: bytes) -> int:
+        values = self.values[i]
+        return int(name) if values is None or name.isdigit() else values.index(name.decode("utf-8", "replace"))
+
+    def variable(self, name: bytes) -> int:
+        return int(name) if name.isdigit() else self.place[name.decode("utf-8", "replace")]
+
+    def number(self, word: bytes) -> float:
+        """A cost to be minimised."""
+        cost = np.array([self.sign * float(word)])
+        self.truncate(cost)
+        return float(cost[0])
+
+    def truncate(self, costs: Floats) -> None:
+        """Drop the decimals that the bound does not have, in place."""
+        unit = 10.0**self.decimals
+        # What is whole but for round-off has no more decimals.
+        with np.errstate(over="ignore", invalid="ignore"):
+            whole = np.rint(costs * unit)
+            other = np.isfinite(whole) & (np.abs(costs * unit - whole) > 1e-6) & (np.abs(whole) < 2**52)
+        if other.any():
+            costs[other] = np.trunc(costs[other] * unit) / unit
+            self.cut = True
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a CFN; costs are minimised or maximised as its bound says, and forbidden where no total can satisfy it."""
-    # Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
-    # ``knapsackp``, ``knapsackv`` and ``clique`` become constraints, and so do large functions with few tuples; others,
-    # and interval variables, are not supported.
+    # Tables that the file shares are shared. Costs keep as many decimals as the bound has, as toulbar2 does. Functions
+    # without tables become constraints, and so do large functions with few tuples; an interval is a domain from 0 on.
     check_values(path, values, ("cost",), "costs")
     scanner = _RelaxedJson(path)
-    model = _CfnModel()
     scanner.open("start of the file")
+    graph = _network(scanner)
+    scanner.end()
+    return graph
+
+
+def _network(scanner: _RelaxedJson) -> FactorGraph:
+    """A network, up to its closing bracket."""
+    path, model = Path(scanner.path), _CfnModel()
     for part, content in (("problem", _problem), ("variables", _variables), ("functions", _functions)):
         if scanner.word(f"part {part!r}").decode("utf-8", "replace") != part:
             scanner.fail(f"part {part!r}", repr(part))
@@ -200,18 +234,22 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     if not scanner.closes("end of the file"):
         scanner.take("end of the file")
         scanner.fail("end of the file", "a closing bracket")
-    scanner.end()
     _parse_dense(scanner, model)
     table_of, tables = _shared(path, model)
     table_ptr = offsets([len(table) for table in tables])
     costs = tables[0].copy() if len(tables) == 1 else np.concatenate([np.zeros(0), *tables])
     del tables
     model.tables.clear()
+    if model.cut:
+        _log.info("%s: costs keep %d decimals, as many as the bound has", path, model.decimals)
+    if model.repeated:
+        _log.info("%s: several functions are called %r", path, model.repeated)
     # Forbid every cost with which the total must reach the bound, whatever the other functions cost.
+    lowest = 0.0
     if len(table_of):
         least = np.minimum(np.minimum.reduceat(costs, table_ptr[:-1]), 0.0)
-        others = float(least[table_of].sum()) - least
-        limit = model.bound - others
+        lowest = float(least[table_of].sum())
+        limit = model.bound - (lowest - least)
         costs[costs >= (limit[0] if len(limit) == 1 else np.repeat(limit, np.diff(table_ptr)))] = np.inf
     np.negative(costs, out=costs)
     costs += 0.0  # no "-0"
@@ -219,9 +257,10 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     scope = np.array([i for scope in model.scopes for i in scope], dtype=np.int64)
     scope_ptr = offsets([len(scope) for scope in model.scopes])
     factors = Factors(scope_ptr, scope, table_of, table_ptr, costs, lists=lists)
-    graph = build(path, np.array(model.card, dtype=np.int64), factors, _names(model))
-    with naming(path):
-        return graph.with_constraints(model.constraints) if model.constraints else graph
+    dialect = Dialect(
+        np.array(model.card, dtype=np.int64), model.state, model.variable, model.number, model.bound - lowest
+    )
+    return build_with_functions(path, factors, _names(model), model.globals, dialect)
 
 
 def _problem(scanner: _RelaxedJson, model: _CfnModel) -> None:
@@ -236,6 +275,8 @@ def _problem(scanner: _RelaxedJson, model: _CfnModel) -> None:
             scanner.fail("mustbe", "'<' or '>' and a bound")
         model.sign = 1.0 if match[1] == b"<" else -1.0
         model.bound = model.sign * float(match[2])
+        plain = match[2].translate(None, b"eEinf") == match[2]
+        model.decimals = len(match[2].partition(b".")[2]) if plain else MOST_DECIMALS
         bounded = True
     if not bounded:
         scanner.fail("part 'problem'", "'mustbe' with a bound", "its end")
@@ -254,10 +295,10 @@ def _variables(scanner: _RelaxedJson, model: _CfnModel) -> None:
             values = scanner.rest(what).decode("utf-8", "replace").split()
             if not values or len(set(values)) < len(values):
                 scanner.fail(what, "at least one, each with another name", f"{len(values)} values")
-        elif _WHOLE.fullmatch(token) is None or int(token) < 1:
-            scanner.fail(what, "a number of values from 1 on (no interval) or a list of them")
+        elif _WHOLE.fullmatch(token) is None or int(token) == 0:
+            scanner.fail(what, "a number of values from 1 on or a list of them")
         model.values.append(values)
-        model.card.append(len(values) if values else int(token))
+        model.card.append(len(values) if values else abs(int(token)))
     check_states(Path(scanner.path), np.array(model.card, dtype=np.int64))
 
 
@@ -268,7 +309,7 @@ def _functions(scanner: _RelaxedJson, model: _CfnModel) -> None:
         if scanner.peek() != OPEN:
             name = scanner.word("name of a function")
             if name in model.functions:
-                scanner.fail("name of a function", "a name that no other function has")
+                model.repeated = name.decode("utf-8", "replace")
             model.functions[name] = a  # if it has a table
             what = f"function {name.decode('utf-8', 'replace')!r}"
         scanner.open(what)
@@ -306,32 +347,25 @@ def _function(scanner: _RelaxedJson, model: _CfnModel, what: str) -> None:
 def _global(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], what: str) -> None:
     kind = scanner.word(what).decode("utf-8", "replace")
     if kind not in KEYWORDS:
-        expected = f"a function with costs, or one of {', '.join(KEYWORDS)}"
-        scanner.fail(what, expected, f"a global function of type {kind!r}")
+        scanner.fail(what, f"a function with costs, or {like(kind)}", f"a global function of type {kind!r}")
     if scanner.word(what) != b"params":
         scanner.fail(what, "'params'")
     scanner.open(f"params of {what}")
-    nested = _nested(scanner, f"params of {what}")
-
-    def price(cost: float) -> float:
-        return math.inf if math.isinf(cost) or model.sign * cost >= model.bound else model.sign * cost
-
-    @cache
-    def places(i: int) -> dict[bytes, int]:
-        return {value.encode(): k for k, value in enumerate(model.values[i] or ())}
-
-    def state(i: int, name: bytes) -> int:
-        return places(i)[name] if name in places(i) else int(name)
-
-    try:
-        names = [bytes(word).decode("utf-8", "replace") for word in nested[::2]]
-        function = GlobalFunction(kind, scope, dict(zip(names, nested[1::2], strict=True)))
-        card = np.array(model.card, dtype=np.int64)
-        model.constraints.extend(function.constraints(card, model.variables, state, price))
-    except FormatError as error:
-        raise FormatError(f"{scanner.path}: {what}: {error}") from None
-    except (ValueError, KeyError, IndexError, TypeError, OverflowError):
-        scanner.fail(f"params of {what}", f"those of {kind}", "others")
+    given: dict[str, Any] = {}
+    if is_of_pairs(kind):
+        given["params"] = scanner.rest(f"params of {what}").split()
+    else:
+        while not scanner.closes(f"params of {what}"):
+            name = scanner.word(f"params of {what}").decode("utf-8", "replace")
+            if name == "cfn":
+                scanner.open(f"params of {what}")
+                given["network"] = _network(scanner)
+            elif scanner.peek() == OPEN:
+                scanner.open(f"params of {what}")
+                given[name] = _nested(scanner, f"params of {what}")
+            else:
+                given[name] = scanner.word(f"params of {what}")
+    model.globals.append((what, GlobalFunction(kind, scope, given)))
 
 
 def _nested(scanner: _RelaxedJson, what: str, depth: int = 8) -> list[Any]:
@@ -417,6 +451,7 @@ def _parse_dense(scanner: _RelaxedJson, model: _CfnModel) -> None:
         scanner.last = some.place
         scanner.fail(f"costs of {some.what}", _EXPECTED, str(numbers[wrong[0]]))
     numbers *= model.sign
+    model.truncate(numbers)
     numbers[np.isinf(numbers)] = np.inf
 
 
@@ -429,7 +464,9 @@ def _checked(scanner: _RelaxedJson, model: _CfnModel, numbers: Floats, what: str
     """Costs to be minimised, infinite where forbidden."""
     if len(_wrong(model, numbers)):
         scanner.fail(f"costs of {what}", _EXPECTED, "nan or -inf")
-    return np.where(np.isinf(numbers), np.inf, model.sign * numbers)
+    numbers = model.sign * numbers
+    model.truncate(numbers)
+    return np.where(np.isinf(numbers), np.inf, numbers)
 
 
 def _tuples(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], text: bytes, what: str) -> tuple[Ints, Floats]:
@@ -510,12 +547,14 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     decimals, _, total = _decimals(graph)
     if decimals < 0:
         raise FormatError(f"{path}: the costs add up to {total:.4g}, expected at most 1e{DIGITS}, write .wcsp instead")
-    write_text(path, _text(graph, f" %.{decimals}f", f"{total + 1.0:.{decimals}f}", functions))
+    # What a violation costs cannot be made up for by costs below 0.
+    bound, violation = (f"{limit:.{decimals}f}" for limit in (total + 1.0, 2.0 * total + 1.0))
+    write_text(path, _text(graph, f" %.{decimals}f", (bound, violation), functions))
 
 
-def _text(graph: FactorGraph, number: str, bound: str, functions: list[WrittenFunction]) -> Iterator[str]:
+def _text(graph: FactorGraph, number: str, limits: tuple[str, str], functions: list[WrittenFunction]) -> Iterator[str]:
     names = fitting_names(graph, _NAMES)
-    yield f'{{\n problem: {{name: mapmrf, mustbe: "<{bound}"}},\n variables: {{\n'
+    yield f'{{\n problem: {{name: mapmrf, mustbe: "<{limits[0]}"}},\n variables: {{\n'
     for i, name in enumerate(names.variables):
         states = names.states[i] if names.states else ()
         yield f"  {name}: [{' '.join(states)}]\n" if states else f"  {name}: {graph.card[i]}\n"
@@ -531,14 +570,14 @@ def _text(graph: FactorGraph, number: str, bound: str, functions: list[WrittenFu
             costs = f"[{((number * len(entries)) % tuple(entries.tolist())).strip()}]"
         yield f"  f{a}: {{scope: [{scope}], costs: {costs}}}\n"
     for c, function in enumerate(functions):
-        yield f"  g{c}: {_function_text(function, names.variables, bound)}\n"
+        yield f"  g{c}: {_function_text(function, names.variables, limits[1])}\n"
     yield " }\n}\n"
 
 
-def _function_text(function: WrittenFunction, names: tuple[str, ...], bound: str) -> str:
+def _function_text(function: WrittenFunction, names: tuple[str, ...], violation: str) -> str:
     scope = " ".join(names[i] for i in function.scope)
     if function.keyword == "salldiff":
-        return f"{{scope: [{scope}], type: salldiff, params: {{metric: var, cost: {bound}}}}}"
+        return f"{{scope: [{scope}], type: salldiff, params: {{metric: var, cost: {violation}}}}}"
     triples = (
         f"[{names[i]} {k} {w}]" for i, mine in zip(function.scope, function.weights, strict=True) for k, w in mine
     )

@@ -18,7 +18,7 @@ import stat
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -267,12 +267,14 @@ class NumberFile:
     numbers: Floats
     skipped: int = 0
     text: Callable[[AnyPath], bytes] = read_text
+    places: Sequence[int] | None = None  # the token of each number, if other words stand between them
 
     def fail(self, at: int, what: str, expected: str) -> NoReturn:
         if at >= len(self.numbers):
             n = len(self.numbers) + self.skipped
             raise FormatError(f"{self.path}: {what}: the file ends after {n} tokens, expected {expected}")
-        fail_at(self.path, self.text(self.path), self.skipped + at, what, expected)
+        place = self.skipped + at if self.places is None else self.places[at]
+        fail_at(self.path, self.text(self.path), place, what, expected)
 
     def integers(self, begin: int, count: int, low: int, high: float, what: str) -> Ints:
         """Return `count` integers in ``low .. high``; ``{}`` in `what` becomes the position of a bad one."""

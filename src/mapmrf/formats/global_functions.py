@@ -1,106 +1,71 @@
-"""Global cost functions of toulbar2 as constraints.
-
-A function that counts its violations, such as ``salldiff var 3``, is a ladder of constraints: one for each violation.
-"""
+"""Cost functions without tables: where toulbar2's files have their parameters, and constraints written as functions."""
 
 from __future__ import annotations
 
+import difflib
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from operator import itemgetter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Ints
-from mapmrf.constraints import Constraint, ConstraintKind, Constraints, all_different, linear
+from mapmrf.constraints import ConstraintKind, Constraints
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import FormatError, UnsupportedModel
+from mapmrf.formats.cost_functions import GlobalFunction
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import Names
 
 _log = logging.getLogger("mapmrf")
 
-_PARAMETERS: dict[str, tuple[tuple[str, str], ...]] = {
-    "salldiff": (("metric", "word"), ("cost", "word")),
-    "sgcc": (("metric", "word"), ("cost", "word"), ("bounds", "list of 3")),
-    "samong": (("metric", "word"), ("cost", "word"), ("min", "word"), ("max", "word"), ("values", "list of 1")),
-    "knapsack": (("capacity", "word"), ("weights", "word each")),
-    "knapsackp": (("capacity", "word"), ("weightedvalues", "list of 2 each")),
-    "knapsackv": (("capacity", "word"), ("weightedvalues", "list of 3")),
-    "clique": (("rhs", "word"), ("values", "list of 1 each")),
+_LAYOUTS = {
+    "clique": "rhs values:1each",
+    "knapsack": "capacity weights:each",
+    "knapsackp": "capacity weightedvalues:2each",
+    "knapsackv": "capacity weightedvalues:3",
+    "knapsackc": "capacity weightedvalues:2each amo:groups",
+    "wcsp": "lb ub flag flag network:network",
+    "cfnconstraint": "lb ub flag flag network:network",
+    "alldiff": "exceptedvalues:1 deltacosts:2",
+    "gcc": "bounds:3 deltacosts:2",
+    **dict.fromkeys(("salldiff", "salldiffdp", "salldiffkp", "walldiff"), "metric cost"),
+    **dict.fromkeys(("sgcc", "sgccdp", "sgcckp", "wgcc", "wsamegcc"), "metric cost bounds:3"),
+    **dict.fromkeys(("samong", "samongdp"), "metric cost min max values:1"),
+    "wamong": "metric cost values:1 min max",
+    "wvaramong": "metric cost values:1",
+    **dict.fromkeys(("wsum", "woverlap"), "metric cost comparator to"),
+    "wvarsum": "metric cost comparator",
+    **dict.fromkeys(("wdiverse", "whdiverse", "wtdiverse"), "distance values:each"),
+    "wsame": "metric cost",
+    **dict.fromkeys(("ssame", "ssamedp"), "cost vars:halves"),
+    "wregular": "nb_states starts:2 ends:2 transitions:4",
+    **dict.fromkeys(("sregular", "sregulardp"), "metric cost nb_states starts:1 ends:1 transitions:3"),
+    **dict.fromkeys(("sgrammar", "sgrammardp"), "metric cost nb_symbols nb_values start rules:rules"),
+    **dict.fromkeys(("max", "smaxdp"), "defaultcost tuples:3"),
+    **dict.fromkeys(("MST", "smstdp"), ""),
+    **dict.fromkeys((">=", ">", "<=", "<", "="), "params:plain2"),
+    "disj": "params:plain3",
+    "sdisj": "params:plain6",
 }
-"""The supported functions and their parameters in the order of a ``.wcsp`` file.
+"""The functions, and their parameters in the order of a ``.wcsp`` file.
 
 A list begins with its length, and its elements have so many words; ``each`` means one for every variable of the scope.
 """
-KEYWORDS = tuple(_PARAMETERS)
-
-Limits = Sequence[tuple[tuple[int, ...], int, int]]
-"""For sets of states, the smallest and largest number of variables that may have one of them."""
+KEYWORDS = tuple(_LAYOUTS)
 
 
-@dataclass(frozen=True)
-class GlobalFunction:
-    """A function by its keyword: its scope, and its parameters by name, each of which is a word or a nested list."""
-
-    keyword: str
-    scope: list[int]
-    given: dict[str, Any]
-
-    def constraints(
-        self, card: Ints, variables: Sequence[str], state: Callable[[int, bytes], int], price: Callable[[float], float]
-    ) -> Iterator[Constraint]:
-        """The constraints; `state` finds that of a variable, `price` turns a cost into a penalty, inf if it forbids."""
-        # Raises ValueError, KeyError, IndexError, TypeError or OverflowError for parameters that are not as expected.
-        scope, keyword = self.scope, self.keyword
-        if keyword in ("salldiff", "sgcc", "samong"):
-            violations = self.word("metric"), price(self.number("cost"))
-            limits: Limits = []
-            if keyword == "samong":
-                states = tuple(state(scope[0], k) for k in self.several("values"))
-                limits = [(states, int(self.number("min")), int(self.number("max")))]
-            elif keyword == "sgcc":
-                limits = [((state(scope[0], k),), int(low), int(high)) for k, low, high in self.several("bounds")]
-            yield from _counting(keyword, scope, violations, limits, card)
-            return
-        capacity, weights = self.number("rhs" if keyword == "clique" else "capacity"), list[tuple[int, int, float]]()
-        if keyword == "clique":  # at most so many variables in one of their states
-            capacity = -capacity
-            values = zip(scope, self.several("values"), strict=True)
-            weights = [(i, state(i, k), -1.0) for i, mine in values for k in mine]
-        elif keyword == "knapsack":
-            pairs = zip(scope, self.several("weights"), strict=True)
-            weights = [(i, 1, float(weight)) for i, weight in pairs if card[i] > 1]
-        elif keyword == "knapsackp":
-            triples = zip(scope, self.several("weightedvalues"), strict=True)
-            weights = [(i, state(i, k), float(weight)) for i, mine in triples for k, weight in mine]
-        else:  # triples of a variable, by index or name, a state and a weight
-            place = {str(i).encode(): at for at, i in enumerate(scope)}
-            place |= {variables[i].encode(): at for at, i in enumerate(scope) if variables}
-            listed = sorted(
-                ((place[i], k, weight) for i, k, weight in self.several("weightedvalues")), key=itemgetter(0)
-            )
-            weights = [(scope[at], state(scope[at], k), float(weight)) for at, k, weight in listed]
-        weights = weights or [(scope[0], 0, 0.0)]
-        yield linear([(i, k) for i, k, _ in weights], [weight for _, _, weight in weights], lower=capacity)
-
-    def word(self, name: str) -> str:
-        return bytes(self.given[name]).decode("utf-8", "replace")
-
-    def number(self, name: str) -> float:
-        return float(self.word(name))
-
-    def several(self, name: str) -> list[Any]:
-        if not isinstance(self.given[name], list):
-            raise TypeError(name)
-        return list(self.given[name])
+def like(keyword: str) -> str:
+    """What was probably meant by a keyword that is none."""
+    found = difflib.get_close_matches(keyword, KEYWORDS, 3) or ["salldiff", "wsum", "knapsackp"]
+    return f"a known function such as {', '.join(found)}"
 
 
-def function_of_words(keyword: str, scope: list[int], words: Sequence[bytes], at: int) -> tuple[GlobalFunction, int]:
-    """A function from its parameters in the order of a ``.wcsp`` file, from a word on, and where they end."""
+def function_of_words(
+    keyword: str, scope: list[int], words: Sequence[bytes], at: int, network: Callable[[int], tuple[FactorGraph, int]]
+) -> tuple[GlobalFunction, int]:
+    """A function from its parameters, from a word on, and where they end; `network` reads one from a word on."""
 
     def some(count: int) -> list[Any]:
         nonlocal at
@@ -115,62 +80,33 @@ def function_of_words(keyword: str, scope: list[int], words: Sequence[bytes], at
         flat = some(size * int(some(1)[0]))
         return flat if size == 1 else [flat[k : k + size] for k in range(0, len(flat), size)]
 
+    def rule() -> list[Any]:
+        kind = some(1)[0]
+        return [kind, *some({b"0": 2, b"1": 3, b"2": 3, b"3": 4}.get(kind, -1))]
+
     given: dict[str, Any] = {}
-    for name, kind in _PARAMETERS[keyword]:
-        if kind == "word":
-            (given[name],) = some(1)
-        elif kind == "word each":
+    for each in _LAYOUTS[keyword].split():
+        name, _, kind = each.partition(":")
+        if kind == "each":
             given[name] = some(len(scope))
+        elif kind == "rules":
+            given[name] = [rule() for _ in range(int(some(1)[0]))]
+        elif kind == "network":
+            given[name], at = network(at)
+        elif kind == "groups":
+            given[name] = [listed(2) for _ in range(int(some(1)[0]))]
         elif kind.endswith("each"):
-            given[name] = [listed(int(kind.split()[2])) for _ in scope]
+            given[name] = [listed(int(kind[0])) for _ in scope]
+        elif kind.startswith("plain"):
+            given[name] = some(int(kind[-1]))
+        elif kind == "halves":
+            sizes = [int(size) for size in some(2)]
+            given["vars1"], given["vars2"] = (some(size) for size in sizes)
+        elif kind:
+            given[name] = listed(5 if kind == "3" and given.get("metric") == b"wdec" else int(kind))
         else:
-            given[name] = listed(int(kind.split()[2]))
+            (given[name],) = some(1)
     return GlobalFunction(keyword, scope, given), at
-
-
-def _counting(
-    keyword: str, scope: list[int], violations: tuple[str, float], limits: Limits, card: Ints
-) -> Iterator[Constraint]:
-    """``salldiff``, ``sgcc`` and ``samong``: how violations are measured, ``var`` or ``dec``, and the cost of each."""
-    # A cost of inf allows none. Raises ValueError for parameters that the function cannot have.
-    measure, cost = violations
-    if measure not in ("var", "dec") or not cost >= 0:
-        raise ValueError(measure)
-    if keyword != "salldiff":
-        if measure == "dec" or (keyword == "sgcc" and math.isfinite(cost)):
-            raise ValueError(measure)
-        yield from _counted(scope, violations, limits, card)
-    elif math.isinf(cost):
-        yield all_different(scope)
-    else:  # every variable above one, or pair, in a state is a violation
-        states = range(int(card[scope].max(initial=0)))
-        if len(states) * len(scope) > 1_000_000:  # constraints for one function
-            raise FormatError(f"found {len(states)} states of {len(scope)} variables, expected at most 1000000 pairs")
-        yield from _counted(scope, violations, [((k,), 0, 1) for k in states], card)
-
-
-def _counted(scope: list[int], violations: tuple[str, float], limits: Limits, card: Ints) -> Iterator[Constraint]:
-    """The constraints, or a ladder of them if violations have a cost."""
-    measure, cost = violations
-    for states, least, most in limits:
-        pairs = [(i, k) for i in scope for k in states if k < card[i]]
-        n = len({i for i, _ in pairs})
-        if not pairs:
-            if least > 0 and math.isinf(cost):
-                yield linear([(scope[0], 0)], [0.0], lower=1.0)  # no variable can have such a state
-            continue
-        ones = [1.0] * len(pairs)
-        if math.isinf(cost):
-            if least > 0 or most < n:
-                yield linear(pairs, ones, lower=least, upper=most)
-            continue
-        # A shortfall that no labelling can avoid costs the same in all of them: a constraint for each variable.
-        if least > n + 1000 or most < -1000:
-            raise FormatError(f"found a number from {least} to {most} of {n} variables, expected one from 0 to {n}")
-        for t in range(1, least + 1):
-            yield linear(pairs, ones, lower=t, penalty=cost)
-        for t in range(most, n):
-            yield linear(pairs, ones, upper=t, penalty=cost * (t if measure == "dec" else 1))
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ A file written by this module states in its problem name how costs were computed
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,34 +14,30 @@ from pathlib import Path
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
-from mapmrf.constraints import Constraint
 from mapmrf.errors import FormatError
+from mapmrf.formats.cost_functions import Dialect, GlobalFunction, build_with_functions
 from mapmrf.formats.files import (
     NUMBER,
     TOKEN,
     NumberFile,
     charge_numbers,
     fail_at,
-    first_non_number,
     first_not_whole,
     names_lost,
     parse_numbers,
     read_bytes,
-    shown,
     write_text,
 )
-from mapmrf.formats.global_functions import KEYWORDS, GlobalFunction, WrittenFunction, function_of_words, written
+from mapmrf.formats.global_functions import KEYWORDS, WrittenFunction, function_of_words, like, written
 from mapmrf.formats.lists import Lists, listed, read_lists, tuple_text, value_places
 from mapmrf.formats.tables import (
     MOST_COUNT,
     MOST_DECIMALS,
     Factors,
-    build,
     check_states,
     check_values,
     choose_decimals,
     factors_to_write,
-    naming,
     rounding,
     scaled,
     unscaled,
@@ -60,11 +55,65 @@ _OUR_NAME = re.compile(r"mapmrf:decimals=(-?\d{1,3}):offset=(\d{1,19})")
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a WCSP; a cost c is the log potential -c, costs that reach the upper bound are forbidden."""
-    # Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
-    # ``knapsackp`` and ``clique`` become constraints, and so do large functions with few tuples. Other global
-    # functions, arithmetic functions and interval variables are not supported.
+    # Tables that the file shares are shared. Functions without tables become constraints, and so do large functions
+    # with few tuples; an interval is a domain from 0 on.
     check_values(path, values, ("cost",), "costs")
-    name, file, functions = _numbers(path)
+    text = read_bytes(path)
+    first = TOKEN.search(text)
+    if first is None:
+        raise FormatError(f"{path}: the file is empty, expected the name of a problem")
+    charge_numbers(path, text)
+    name, numbers = first[0].decode("utf-8", "replace"), parse_numbers(text[first.end() :])
+    if numbers is not None:  # the format has no comments, so that the text is the file
+        return _graph(path, name, NumberFile(path, numbers, 1, read_bytes), [])
+    words = text.split()
+    graph, end = _network(path, text, words, 0)
+    if end < len(words):
+        fail_at(path, text, end, "after the last function", "the end of the file")
+    return graph
+
+
+def _network(path: Path, text: bytes, words: list[bytes], at: int) -> tuple[FactorGraph, int]:
+    """A network with functions without tables, from a word on, and where it ends."""
+    functions, here, number = list[tuple[str, GlobalFunction]](), at + 1, 0
+    try:
+        here, n_functions = at + 5 + int(words[at + 1]), int(words[at + 3])
+        places = list(range(at + 1, here))
+        for number in range(n_functions):
+            arity = abs(int(words[here]))
+            default = here + 1 + arity
+            if words[default] == b"-1" and NUMBER.fullmatch(words[default + 1]) is None:
+                keyword = words[default + 1].decode("utf-8", "replace")
+                if keyword not in KEYWORDS:
+                    expected = f"tuples with their costs, or {like(keyword)}"
+                    fail_at(path, text, default + 1, "cost function without a table", expected)
+                scope = [int(word) for word in words[here + 1 : default]]
+                what = f"function {number} ({keyword})"
+                function, here = function_of_words(
+                    keyword, scope, words, default + 2, lambda at: _network(path, text, words, at)
+                )
+                functions.append((what, function))
+            else:
+                end = default + 2 + max(int(words[default + 1]), 0) * (arity + 1)
+                places.extend(range(here, end))
+                here = end
+        numbers = parse_numbers(b" ".join([words[place] for place in places]))
+    except IndexError:
+        raise FormatError(f"{path}: function {number}: found the end of the file inside it") from None
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, FormatError):
+            raise
+        numbers, places = None, list(range(here, len(words)))
+    if numbers is None:
+        wrong = next((place for place in places if NUMBER.fullmatch(words[place]) is None), here)
+        fail_at(path, text, wrong, "among the numbers", "a number")
+    numbers[2] -= len(functions)
+    name = words[at].decode("utf-8", "replace")
+    return _graph(path, name, NumberFile(path, numbers, 1, read_bytes, places), functions), here
+
+
+def _graph(path: Path, name: str, file: NumberFile, functions: list[tuple[str, GlobalFunction]]) -> FactorGraph:
+    """A network from its numbers and its functions without tables."""
     card, n_functions, upper = _header(file)
     walk = _walk(file, 4 + len(card), n_functions)
     scope_ptr, scope = _scopes(file, walk, len(card))
@@ -78,12 +127,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     np.negative(costs, out=costs)
     costs += 0.0  # no "-0"
     factors = _undo_scale(path, Factors(scope_ptr, scope, table_of, table_ptr, costs, lists=kept), forbidden, name)
-    graph = build(path, card, factors)
-    if not functions:
-        return graph
-    with naming(path):
-        found = (_constraints(path, number, *each, upper, card) for number, each in functions.items())
-        return graph.with_constraints([constraint for some in found for constraint in some])
+    dialect = Dialect(card, lambda i, k: int(k), int, float, upper)
+    return build_with_functions(path, factors, None, functions, dialect)
 
 
 def _undo_scale(path: Path, factors: Factors, forbidden: Bools, name: str) -> Factors:
@@ -100,26 +145,6 @@ def _undo_scale(path: Path, factors: Factors, forbidden: Bools, name: str) -> Fa
     return factors if ours[2] == "0" else factors.extended([()], [offset])
 
 
-def _numbers(path: Path) -> tuple[str, NumberFile, dict[int, tuple[GlobalFunction, bytes]]]:
-    """Split the file into the name of the problem, the numbers after it, and the functions with keywords."""
-    text = read_bytes(path)
-    first = TOKEN.search(text)
-    if first is None:
-        raise FormatError(f"{path}: the file is empty, expected the name of a problem")
-    charge_numbers(path, text)
-    numbers, functions = parse_numbers(text[first.end() :]), dict[int, tuple[GlobalFunction, bytes]]()
-    if numbers is None:
-        words, functions = _split(path, text)
-        numbers = parse_numbers(b" ".join(words[1:])) if words else None
-    if numbers is None:
-        place, _, before = first_non_number(path, text, 1)
-        if before == b"-1":  # after the default -1, it is a function without a table
-            fail_at(path, text, place, "cost function without a table", "tuples with their costs")
-        fail_at(path, text, place, "among the numbers", "a number")
-    # The format has no comments, so that the text is the file.
-    return first[0].decode("utf-8", "replace"), NumberFile(path, numbers, 1, read_bytes), functions
-
-
 def _header(file: NumberFile) -> tuple[Ints, int, float]:
     n_vars = int(file.integers(0, 1, 0, MOST_COUNT, "number of variables")[0])
     file.integers(1, 1, 0, MOST_COUNT, "largest domain")
@@ -130,9 +155,7 @@ def _header(file: NumberFile) -> tuple[Ints, int, float]:
         file.fail(3, "upper bound", "a whole number of at least 0")
     if n_vars > most - 4:
         file.fail(most, "domains", f"{n_vars} of them")
-    negative = np.flatnonzero(file.numbers[4 : 4 + n_vars] < 0)
-    if len(negative):
-        file.fail(4 + int(negative[0]), f"domain of variable {negative[0]}", "a number of states (no interval)")
+    np.abs(file.numbers[4 : 4 + n_vars], out=file.numbers[4 : 4 + n_vars])  # negative ones are intervals
     card = file.integers(4, n_vars, 1, MOST_COUNT, "domain of variable {}")
     check_states(Path(file.path), card)
     # A function has at least three numbers; a wrong count must not allocate memory.
@@ -239,59 +262,6 @@ def _check_shared(file: NumberFile, walk: _Walk, maker_of: Ints, shape: Ints, sc
         found, expected = (shape[scope_ptr[f] : scope_ptr[f + 1]].tolist() for f in (a, b))
         at = int(walk.start[a] + walk.arity[a]) + 2
         file.fail(at, f"function {a} with {found} states", f"the table of a function like it, not {expected} states")
-
-
-# -- global functions -------------------------------------------------------------------------------------------------
-
-
-def _split(path: Path, text: bytes) -> tuple[list[bytes], dict[int, tuple[GlobalFunction, bytes]]]:
-    """The words without the global functions, and these by number; no words if some other error is in the way."""
-    words = text.split()
-    try:
-        n_functions, at = int(words[3]), 5 + int(words[1])
-        kept, functions = words[:at], dict[int, tuple[GlobalFunction, bytes]]()
-        for number in range(n_functions):
-            arity = abs(int(words[at]))
-            default = at + 1 + arity
-            if words[default] == b"-1" and NUMBER.fullmatch(words[default + 1]) is None:
-                scope = [int(word) for word in words[at + 1 : default]]
-                keyword = words[default + 1].decode("utf-8", "replace")
-                if keyword not in KEYWORDS:
-                    expected = f"tuples with their costs, or one of {', '.join(KEYWORDS)}"
-                    fail_at(path, text, default + 1, "cost function without a table", expected)
-                try:
-                    function, end = function_of_words(keyword, scope, words, default + 2)
-                except IndexError:
-                    what = f"function {number}: found the end of the file inside {keyword!r}"
-                    raise FormatError(f"{path}: {what}") from None
-                functions[number] = function, b" ".join(words[default + 2 : end][:8])
-            else:
-                end = default + 2 + max(int(words[default + 1]), 0) * (arity + 1)
-                kept.extend(words[at:end])
-            at = end
-    except (ValueError, IndexError, OverflowError) as error:
-        if isinstance(error, FormatError):
-            raise
-        return [], {}
-    kept.extend(words[at:])
-    kept[3] = str(n_functions - len(functions)).encode()
-    return kept, functions
-
-
-def _constraints(
-    path: Path, number: int, function: GlobalFunction, words: bytes, upper: float, card: Ints
-) -> Iterator[Constraint]:
-    """The constraints of a function; costs that reach the upper bound forbid."""
-    name = f"{path}: function {number} ({function.keyword})"
-    bad = [i for i in function.scope if not 0 <= i < len(card)]
-    if bad or not function.scope:
-        raise FormatError(f"{name}: found {f'variable {bad[0]}' if bad else 'no variables'} in its scope")
-    try:
-        yield from function.constraints(card, (), lambda i, k: int(k), lambda cost: math.inf if cost >= upper else cost)
-    except FormatError as error:
-        raise FormatError(f"{name}: {error}") from None
-    except (ValueError, KeyError, TypeError, OverflowError):
-        raise FormatError(f"{name}: cannot read its parameters {shown(words)}") from None
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

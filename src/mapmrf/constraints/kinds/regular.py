@@ -8,8 +8,9 @@ deterministic, a belief is one of its states.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.constraints.as_tables import Automaton, check_moves
 from mapmrf.constraints.flat import ConstraintKind, Constraints, KindInterface
 from mapmrf.constraints.statements import Constraint, price_of, real_number, variables_of
-from mapmrf.errors import GraphError, UnknownName
+from mapmrf.errors import GraphError, UnknownName, UnsupportedModel
 from mapmrf.model.names import Names, find_state, index_of
 
 Letter = int | str
@@ -137,6 +138,13 @@ class _Machine:
     steps: tuple[_Arcs, ...]
     final: Floats  # (n_states,): potentials of the states at the end, -inf where these are not accepting
 
+    @cached_property
+    def deterministic(self) -> bool:
+        """Whether a state and a letter have at most one transition."""
+        known = {id(arcs): arcs for arcs in self.steps}.values()
+        pairs = (arcs.letter * len(self.final) + arcs.begin for arcs in known)
+        return all(len(np.unique(each)) == len(each) for each in pairs)
+
     def start(self) -> Floats:
         return np.where(np.arange(len(self.final)) == self.initial, 0.0, -np.inf)
 
@@ -166,6 +174,8 @@ class Regular(KindInterface):
 
     def locate(self, data: Any, variables: Sequence[int], names: Names | None, card: Ints) -> _Machine:
         """Number the letters by the states of each variable; raise an error if none of them has one."""
+        if isinstance(data, _Machine):
+            return data
         n_states, arcs, initial, ends = data
         letters, largest = [letter for _, letter, _, _ in arcs], int(card[variables].max())
         known: dict[tuple[str, ...], _Arcs] = {}
@@ -228,6 +238,9 @@ class Regular(KindInterface):
         machine, hard = constraints.data[c], bool(constraints.hard[c])
         scope = constraints.var[constraints.span(c)]
         allowed = machine.open_states(card[scope])
+        penalty = float(constraints.penalty[c])
+        if machine.deterministic:
+            return _states_as_counts(machine, scope.tolist(), card, allowed, penalty)
         # beliefs that differ by round-off are merged
         unit = max(float(np.abs(each).max(initial=0.0)) for each in self.potentials(constraints, c)) or 1.0
         beliefs = np.where(allowed[0], machine.start(), -np.inf)[None]
@@ -252,6 +265,80 @@ class Regular(KindInterface):
             gains.append(gain)
             sizes.append(len(beliefs))
         ends = (beliefs + machine.final).max(axis=1)
-        final = np.where(ends == -np.inf, -float(constraints.penalty[c]), ends)
+        final = np.where(ends == -np.inf, -penalty, ends)
         weighted = any(gain.any() for gain in gains)
         return Automaton(scope.tolist(), moves, sizes, final, gains if weighted else None)
+
+
+def _states_as_counts(
+    machine: _Machine, scope: list[int], card: Ints, allowed: list[Bools], penalty: float
+) -> Automaton:
+    """The automaton of a deterministic machine, whose beliefs are its states, in their order."""
+    # A count is n_states less the state; 0 means that nothing can be accepted any more.
+    n = len(machine.final)
+    moves, gains, sizes = list[Ints](), list[Floats](), list[int]()
+    counts = np.array([n - machine.initial if allowed[0][machine.initial] else 0])
+    for step, (arcs, i) in enumerate(zip(machine.steps, scope, strict=True)):
+        after, gain = np.zeros((n + 1, int(card[i])), dtype=np.int64), np.zeros((n + 1, int(card[i])))
+        mine = (arcs.letter < card[i]) & allowed[step + 1][arcs.end]
+        at = n - arcs.begin[mine], arcs.letter[mine]
+        after[at], gain[at] = n - arcs.end[mine], arcs.weight[mine]
+        next_counts, found = np.unique(after[counts], return_inverse=True)
+        move = found.reshape(len(counts), -1).astype(np.int64)
+        gains.append(gain[counts])
+        if penalty == math.inf and next_counts[0] == 0:
+            move = move - 1 if len(next_counts) > 1 else np.full_like(move, -1)
+            next_counts = next_counts[1:] if len(next_counts) > 1 else next_counts
+        counts = next_counts
+        moves.append(move)
+        sizes.append(len(counts))
+    ends = np.append(-np.inf, machine.final[::-1])[counts]
+    final = np.where(ends == -np.inf, -penalty, ends)
+    return Automaton(scope, moves, sizes, final, gains if any(gain.any() for gain in gains) else None)
+
+
+# -- Functions of variables by what they keep of those that they have read --------------------------------------------
+
+MOST_KEPT = 1 << 24
+"""Maximum number of numbers that are kept after a variable, over all states of it."""
+
+Step = Callable[[int, Floats], tuple[Floats, Floats | float]]
+"""Rows (n, card, size) kept after each state of a variable, by its place and the rows before it, and the costs."""
+
+
+def kept_in_rows(
+    name: str, variables: Sequence[int], card: Ints, start: Sequence[float], step: Step, end: Callable[[Floats], Floats]
+) -> Constraint:
+    """A function with costs, inf for what is forbidden, as an automaton with as few states as possible.
+
+    It reads its variables one after another and keeps a row of numbers, from `start` on; `end` is the cost of the last.
+    """
+    rows, layers = np.array([start], dtype=np.float64), list[tuple[Ints, Floats]]()
+    for place, r in enumerate(card[list(variables)].tolist()):
+        if rows.size * r > MOST_KEPT:
+            raise UnsupportedModel(f"{name}: it takes more than {MOST_KEPT} numbers, expected a smaller function")
+        after, cost = step(place, rows)
+        n = len(rows)
+        if after.shape[2] == 1:
+            flat, found = np.unique(after.ravel(), return_inverse=True)
+            rows = flat[:, None]
+        else:
+            rows, found = np.unique(after.reshape(n * r, -1), axis=0, return_inverse=True)
+        layers.append((found.reshape(n, r).astype(np.int64), np.broadcast_to(cost, (n, r))))
+    ends, number = np.unique(end(rows), return_inverse=True)
+    ends, dead = -ends, ends == np.inf
+    steps, widest = list[_Arcs](), len(ends)
+    for move, cost in layers[::-1]:  # rows from which all that follows costs the same are one state
+        following = number[move].astype(np.float64)
+        forbidden = np.isinf(cost) | dead[number[move]]
+        following[forbidden] = -1.0
+        futures, number = np.unique(np.hstack([following, np.where(forbidden, 0.0, cost)]), axis=0, return_inverse=True)
+        number, r = number.ravel(), move.shape[1]
+        dead = (futures[:, :r] == -1.0).all(axis=1)
+        begin, letter = np.nonzero(futures[:, :r] >= 0.0)
+        steps.append(_Arcs(begin, letter, futures[begin, letter].astype(np.int64), 0.0 - futures[begin, r + letter]))
+        widest = max(widest, len(futures))
+    final = np.full(widest, -np.inf)
+    final[: len(ends)] = ends
+    machine = _Machine(int(number[0]), tuple(steps[::-1]), final)
+    return Constraint(name, ConstraintKind.REGULAR, tuple(variables), data=machine)

@@ -42,8 +42,8 @@ def test_a_wrong_type_is_named_and_a_misspelt_argument_gets_a_suggestion(argumen
 
 NO_MODELS: list[tuple[Any, str]] = [
     (np.zeros((3, 2)), r"a ndarray, .* see FactorGraph\.from_pairwise .* mapmrf\.images\.grid_model"),
-    ({"x": [0, 1]}, r"a dict, expected a FactorGraph or a file: see FactorGraph\.from_tables"),
-    (7, "an int, expected a FactorGraph or a file"),
+    ({"x": [0, 1]}, r"a dict, expected a Model, a FactorGraph or a file: see mapmrf\.Model\.from_qubo"),
+    (7, "an int, expected a Model, a FactorGraph or a file"),
     ([GRAPH, GRAPH], r"a list, .* see solve_many"),
 ]
 
@@ -101,4 +101,4 @@ def test_one_model_is_for_solve_and_a_bad_one_does_not_stop_the_rest() -> None:
     refuses(OptionError, r"graphs is FactorGraph\(.*, expected a list of models or files", mapmrf.solve_many, GRAPH)
     good, bad = mapmrf.solve_many([GRAPH, 3])
     assert good.value == mapmrf.solve(GRAPH).value
-    assert str(bad) == "the model is an int, expected a FactorGraph or a file: see FactorGraph.from_tables"
+    assert str(bad) == "the model is an int, expected a Model, a FactorGraph or a file: see FactorGraph.from_tables"

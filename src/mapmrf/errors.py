@@ -1,6 +1,7 @@
 """The exceptions of mapmrf: one family, so that `except MapMRFError` catches every user error."""
 
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [
     "FormatError", "GraphError", "MapMRFError", "OptionError", "OutOfMemory", "UnknownName", "UnsupportedModel",
@@ -111,3 +112,19 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     lowered = {each.lower(): each for each in known}
     close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)
     return f", did you mean {lowered[close[0]]!r}?" if close else ""
+
+
+def needed(module: str, extra: str = "") -> Any:
+    """Import a module of an optional package, without the warnings of its imports; say how to install it."""
+    import importlib
+    import warnings
+
+    package = module.partition(".")[0]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        raise ImportError(f"this needs {package}: pip install 'mapmrf[{extra or package}]'") from None

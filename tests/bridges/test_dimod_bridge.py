@@ -217,4 +217,4 @@ def test_unknown_parameters_warn_as_dimod_demands_and_none_is_not_set() -> None:
 def test_without_dimod_one_line_says_what_to_install() -> None:
     code = "import sys; sys.modules['dimod'] = None\nfrom mapmrf.bridges import MapMRFSampler"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == "ImportError: this bridge needs dimod: pip install 'mapmrf[dimod]'"
+    assert done.stderr.splitlines()[-1] == "ImportError: this needs dimod: pip install 'mapmrf[dimod]'"

@@ -20,11 +20,11 @@ from mapmrf.bench.render import PAGES, Table, write_tables
 from mapmrf.bench.run_list import TIME_LIMIT, Evidence, MethodConfig, ModelRef, RunList, from_files, from_graphs
 from mapmrf.bench.runner import RunLimits, run_all
 from mapmrf.bench.tables import tables
-from mapmrf.errors import OptionError
+from mapmrf.errors import OptionError, needed
 from mapmrf.formats.files import AnyPath, write_bytes
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import byte_count
-from mapmrf.plots.display import check_rows, needed
+from mapmrf.plots.display import check_rows
 from mapmrf.run.method import Method
 
 log = logging.getLogger("mapmrf")
@@ -310,7 +310,7 @@ class Records(Sequence[Record]):
         [['icm', 0, 'converged'], ['icm', 1, 'converged']]
         """
         check_rows(of, ("runs", "trace"))
-        pandas = needed("pandas")
+        pandas = needed("pandas", "frames")
         if of == "trace":
             keys = ("set", "model", "run", "seed")
             rows = [
@@ -335,7 +335,7 @@ class Records(Sequence[Record]):
         >>> dict(data.sizes), float(data["value"].sel(run="trws", seed=0).max().round(2))
         ({'model': 1, 'run': 2, 'seed': 2}, 12.91)
         """
-        xarray = needed("xarray")
+        xarray = needed("xarray", "frames")
         run_of = run_namer(self)
         n_sets = Counter(model for _, model in {(record["set"], record["model"]) for record in self})
 

@@ -16,9 +16,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from mapmrf.errors import OptionError
+from mapmrf.errors import OptionError, needed
 from mapmrf.formats.files import write_bytes
-from mapmrf.plots.display import needed
 
 TEXT_WIDTH = 120  # characters per line if there is no terminal
 TEX_ROWS = 55  # lines per page
@@ -128,7 +127,7 @@ class Table:
 
     def to_pandas(self) -> Any:
         """The table as a `pandas.DataFrame`: figures as numbers, without the ranks and the row below."""
-        return needed("pandas").DataFrame(
+        return needed("pandas", "frames").DataFrame(
             [[cell.value if cell.is_figure else cell.text for cell in row] for row in self.rows],
             columns=[column.full for column in self.columns],
         )

@@ -13,10 +13,15 @@ from mapmrf.run.registry import declared, load
 
 if TYPE_CHECKING:
     from mapmrf.bridges.dimod import from_bqm as from_bqm
+    from mapmrf.bridges.dimod import from_cqm as from_cqm
+    from mapmrf.bridges.dimod import from_dimod as from_dimod
     from mapmrf.bridges.dimod import from_dqm as from_dqm
     from mapmrf.bridges.dimod import from_polynomial as from_polynomial
+    from mapmrf.bridges.dimod import from_qubo as from_qubo
     from mapmrf.bridges.dimod import to_bqm as to_bqm
     from mapmrf.bridges.dimod import to_dqm as to_dqm
+    from mapmrf.bridges.frames import from_pandas as from_pandas
+    from mapmrf.bridges.frames import to_pandas as to_pandas
     from mapmrf.bridges.networkx import from_networkx as from_networkx
     from mapmrf.bridges.networkx import to_networkx as to_networkx
     from mapmrf.bridges.pgmpy import from_pgmpy as from_pgmpy
@@ -27,7 +32,17 @@ if TYPE_CHECKING:
     from mapmrf.bridges.sampler import MapMRFSampler as MapMRFSampler
 
 _NAMES = {
-    "dimod": ("from_bqm", "from_dqm", "from_polynomial", "to_bqm", "to_dqm"),
+    "dimod": (
+        "from_bqm",
+        "from_cqm",
+        "from_dimod",
+        "from_dqm",
+        "from_polynomial",
+        "from_qubo",
+        "to_bqm",
+        "to_dqm",
+    ),
+    "frames": ("from_pandas", "to_pandas"),
     "networkx": ("from_networkx", "to_networkx"),
     "pgmpy": ("from_pgmpy", "map_query", "to_pgmpy"),
     "pystruct": ("inference_dispatch", "loss_augmented"),

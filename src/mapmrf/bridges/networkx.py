@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats
-from mapmrf.bridges.pystruct import labels_of, names_of, need
 from mapmrf.constraints.as_tables import refuse_constraints
-from mapmrf.errors import GraphError
+from mapmrf.errors import GraphError, needed
 from mapmrf.model.builders import as_array
 from mapmrf.model.graph import FactorGraph
-from mapmrf.model.names import index_of
+from mapmrf.model.names import index_of, labels_of, names_of
 
 Scope = tuple[Hashable, ...]
 Place = dict[Hashable, int]
@@ -48,7 +47,7 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
     [(0, 1), (1, 2)]
     """
     refuse_constraints(graph, "a networkx graph")
-    found = need("networkx").Graph(constant=graph.constant)
+    found = needed("networkx").Graph(constant=graph.constant)
     variables = labels_of(graph)
     for i, variable in enumerate(variables):
         block = slice(graph.var_ptr[i], graph.var_ptr[i + 1])
@@ -93,8 +92,8 @@ def from_networkx(
     graph
         A Graph, DiGraph or multigraph. Nodes may be of any type; their labels become the names.
     unary
-        Node attribute with the log potentials of a variable, shape ``(card,)``. A node without it needs ``card`` (and
-        gets zeros) or ``states``, a sequence of names.
+        Node attribute with the log potentials of a variable, shape ``(card,)``. A node without it gets zeros; how many
+        is known from its attribute ``states``, a sequence of names, or ``card``, or from a table of one of its edges.
     pairwise
         Edge attribute with the log potentials of a pair, shape ``(card of the first, card of the second)``. Rows belong
         to the source of a directed edge; of an undirected one to the node that comes first among ``graph.nodes``,
@@ -110,7 +109,6 @@ def from_networkx(
     >>> import networkx, mapmrf
     >>> ring = networkx.cycle_graph(4)
     >>> networkx.set_node_attributes(ring, {0: [0.0, 1.0]}, "unary")
-    >>> networkx.set_node_attributes(ring, 2, "card")
     >>> model = from_networkx(ring, default=[[0.0, 0.5], [0.5, 0.0]])  # neighbours prefer to differ
     >>> mapmrf.solve(model).assignment
     {'0': 1, '1': 0, '2': 1, '3': 0}
@@ -120,18 +118,24 @@ def from_networkx(
     """
     variables = [node for node, data in graph.nodes(data=True) if not _is_factor(data)]
     place = {node: i for i, node in enumerate(variables)}
-    blocks, states = [], []
-    for node in variables:
-        block, named = _node(node, graph.nodes[node], unary)
-        blocks.append(block)
-        states.append(named)
-    card = [len(block) for block in blocks]
     # One object for all edges that share it, so that it is stored once.
     shared = None if default is None else as_array(default, "default")
     factors = [*_factor_nodes(graph), *_edges(graph, place, pairwise, shared, weight)]
+    inferred: dict[Hashable, int] = {}
+    for scope, table, _ in factors:
+        for node, size in zip(scope, _shape(scope, table), strict=False):
+            inferred.setdefault(node, size)
+    blocks, states = [], []
+    for node in variables:
+        block, named = _node(node, graph.nodes[node], unary, inferred.get(node))
+        blocks.append(block)
+        states.append(named)
+    card = [len(block) for block in blocks]
     scopes = [[place[variable] for variable in scope] for scope, _, _ in factors]
     for (scope, table, _), at in zip(factors, scopes, strict=True):
-        _check_shape(scope, table, [card[i] for i in at])
+        expected = tuple(card[i] for i in at)
+        if _shape(scope, table) != expected:
+            raise GraphError(f"the table of {scope!r} has shape {_shape(scope, table)}, expected {expected}")
     named_states = [range(len(block)) if some is None else some for block, some in zip(blocks, states, strict=True)]
     return FactorGraph.from_tables(
         card,
@@ -146,25 +150,23 @@ def _is_factor(data: dict[str, Any]) -> bool:
     return "table" in data and "scope" in data
 
 
-def _node(node: Hashable, data: dict[str, Any], unary: str) -> tuple[Floats, Sequence[Hashable] | None]:
+def _node(
+    node: Hashable, data: dict[str, Any], unary: str, inferred: int | None
+) -> tuple[Floats, Sequence[Hashable] | None]:
     states = data.get("states")
     if unary in data:
         block = as_array(data[unary], f"{unary!r} of node {node!r}")
-    elif "card" in data or states is not None:
-        block = np.zeros(_card(node, data["card"]) if states is None else len(states))
     else:
-        raise GraphError(f"node {node!r} has no attribute {unary!r}, 'card' or 'states'")
+        card = index_of(data.get("card", inferred)) if states is None else len(states)
+        if "card" not in data and card is None:
+            raise GraphError(f"node {node!r} has no attribute {unary!r}, 'card' or 'states', and no edge with a table")
+        if card is None:
+            raise GraphError(f"'card' of node {node!r} is {data['card']!r}, expected a whole number")
+        block = np.zeros(card)
     if block.ndim != 1 or (states is not None and len(states) != len(block)):
         expected = "one number per state" if states is None else f"one number for each of {len(states)} states"
         raise GraphError(f"{unary!r} of node {node!r} has shape {block.shape}, expected {expected}")
     return block, states
-
-
-def _card(node: Hashable, given: object) -> int:
-    card = index_of(given)
-    if card is None:
-        raise GraphError(f"'card' of node {node!r} is {given!r}, expected a whole number")
-    return card
 
 
 def _factor_nodes(graph: Any) -> Iterator[tuple[Scope, Any, float]]:
@@ -197,11 +199,8 @@ def _edges(
         yield scope, table, float(factor)
 
 
-def _check_shape(scope: Scope, table: Any, card: list[int]) -> None:
-    """Raise GraphError if the axes of a table do not match its variables, even if the number of entries does."""
+def _shape(scope: Scope, table: Any) -> tuple[int, ...]:
     try:
-        shape = np.shape(table)
+        return np.shape(table)
     except ValueError:
-        raise GraphError(f"the table of {scope!r} is ragged, expected {' x '.join(map(str, card))} numbers") from None
-    if shape != tuple(card):
-        raise GraphError(f"the table of {scope!r} has shape {shape}, expected {tuple(card)}")
+        raise GraphError(f"the table of {scope!r} is ragged, expected an axis for each of its nodes") from None

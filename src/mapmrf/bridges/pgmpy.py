@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.bridges.pystruct import labels_of, names_of, need, place_of, states_of
 from mapmrf.constraints.as_tables import refuse_constraints
 from mapmrf.engines.elimination.numpy_elimination import sum_out
-from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel
+from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel, needed
 from mapmrf.formats.bayes import network_of
 from mapmrf.model.builders import as_array
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.names import labels_of, names_of, place_of, states_of
 
 KINDS = ("markov", "bayesian", "factor_graph", "factors")
 
@@ -287,7 +287,7 @@ def to_pgmpy(graph: FactorGraph, kind: str = "markov") -> Any:
     factors = _discrete_factors(graph, variables, states)
     if kind == "factors":
         return factors
-    models = need("pgmpy.models")
+    models = needed("pgmpy.models")
     model = models.FactorGraph() if kind == "factor_graph" else models.DiscreteMarkovNetwork()
     model.add_nodes_from(variables)
     if kind == "factor_graph":
@@ -306,7 +306,7 @@ def _discrete_factors(graph: FactorGraph, variables: list[Any], states: Mapping[
         block = graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
         tables.append(([i], block if i else block + graph.constant))
     tables.extend((graph.scope_of(a).tolist(), graph.table(a)) for a in range(graph.n_factors))
-    DiscreteFactor = need("pgmpy.factors.discrete").DiscreteFactor
+    DiscreteFactor = needed("pgmpy.factors.discrete").DiscreteFactor
     factors, lost = [], 0
     for scope, theta in tables:
         largest = float(theta.max())
@@ -322,8 +322,8 @@ def _discrete_factors(graph: FactorGraph, variables: list[Any], states: Mapping[
 
 def _bayesian(graph: FactorGraph, variables: list[Any], states: Mapping[Any, list[Hashable]]) -> Any:
     tables = network_of(Path("to_pgmpy"), graph)
-    TabularCPD = need("pgmpy.factors.discrete").TabularCPD
-    network = need("pgmpy.models").DiscreteBayesianNetwork()
+    TabularCPD = needed("pgmpy.factors.discrete").TabularCPD
+    network = needed("pgmpy.models").DiscreteBayesianNetwork()
     network.add_nodes_from(variables)
     for table in tables:
         child, parents = variables[table.child], [variables[i] for i in table.parents]

@@ -13,10 +13,8 @@ import numpy as np
 
 from mapmrf._version import __version__
 from mapmrf.arrays import Ints
-from mapmrf.bridges.dimod import from_bqm, from_dqm, from_polynomial, variables_of
-from mapmrf.bridges.pystruct import need
-from mapmrf.errors import GraphError, OptionError
-from mapmrf.model.builders import as_ints
+from mapmrf.bridges.dimod import from_bqm, from_cqm, from_dqm, from_polynomial, variables_of
+from mapmrf.errors import GraphError, OptionError, needed
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from dimod.core.sampler import Sampler
     from dimod.sampleset import SampleSet
 else:
-    _dimod = need("dimod")
+    _dimod = needed("dimod")
     PolySampler, Sampler, SampleSet = _dimod.PolySampler, _dimod.Sampler, _dimod.SampleSet
 
 PARAMETERS = ("num_reads", "seed", "time_limit", "threads", "initial_state")
@@ -38,8 +36,8 @@ class MapMRFSampler(Sampler, PolySampler):
     """Minimise energies with the methods of this library, behind the interface of dimod's samplers.
 
     This does not sample a distribution: every read is the best solution that the method finds; ``num_reads`` is the
-    number of runs, each with another seed. `sample`, `sample_ising`, `sample_qubo`, `sample_dqm`, `sample_poly`,
-    `sample_hising` and `sample_hubo` return a SampleSet, whose ``info`` has
+    number of runs, each with another seed. `sample`, `sample_ising`, `sample_qubo`, `sample_dqm`, `sample_cqm`,
+    `sample_poly`, `sample_hising` and `sample_hubo` return a SampleSet, whose ``info`` has
 
     - ``bound``: lower bound on the energy (None if the method has none),
     - ``gap``: the relative gap between the best energy and the bound, and ``status``: ``"optimal"`` is a proof,
@@ -97,10 +95,7 @@ class MapMRFSampler(Sampler, PolySampler):
         >>> float(found.first.energy), int(found.first.sample["b"])
         (-3.0, -1)
         """
-        values = np.array(sorted(bqm.vartype.value), dtype=np.int8)
-        graph, labels = from_bqm(bqm), list(bqm.variables)
-        results = self._runs(graph, labels, values, parameters)
-        return _sample_set(results, labels, values, bqm, bqm.vartype)
+        return self._sampled(from_bqm(bqm), list(bqm.variables), parameters, bqm, bqm.vartype)
 
     def sample_dqm(self, dqm: Any, **parameters: Any) -> Any:
         """Minimise a DiscreteQuadraticModel; the parameters are those of `sample`.
@@ -114,9 +109,25 @@ class MapMRFSampler(Sampler, PolySampler):
         >>> int(MapMRFSampler().sample_dqm(dqm).first.sample["colour"])
         1
         """
-        graph, labels = from_dqm(dqm), list(dqm.variables)
-        results = self._runs(graph, labels, None, parameters)
-        return _sample_set(results, labels, None, dqm, "DISCRETE")
+        return self._sampled(from_dqm(dqm), list(dqm.variables), parameters, dqm, "DISCRETE")
+
+    def sample_cqm(self, cqm: Any, **parameters: Any) -> Any:
+        """Minimise a ConstrainedQuadraticModel; the parameters are those of `sample`.
+
+        The samples say whether they are feasible; the status ``infeasible`` is a proof that there is no feasible one.
+
+        Examples
+        --------
+        >>> import dimod
+        >>> i, j = dimod.Integer("i", upper_bound=4), dimod.Integer("j", upper_bound=4)
+        >>> cqm = dimod.ConstrainedQuadraticModel()
+        >>> cqm.set_objective(-i * j)
+        >>> _ = cqm.add_constraint(2 * i + j <= 6, label="budget")
+        >>> found = MapMRFSampler().sample_cqm(cqm).first
+        >>> float(found.energy), bool(found.is_feasible)
+        (-4.0, True)
+        """
+        return self._sampled(from_cqm(cqm), list(cqm.variables), parameters, cqm, "INTEGER")
 
     def sample_poly(self, polynomial: Any, **parameters: Any) -> Any:
         """Minimise a BinaryPolynomial; the parameters are those of `sample`.
@@ -128,13 +139,23 @@ class MapMRFSampler(Sampler, PolySampler):
         >>> float(MapMRFSampler("exhaustive").sample_poly(polynomial).first.energy)
         -1.0
         """
-        values = np.array(sorted(polynomial.vartype.value), dtype=np.int8)
-        graph, labels = from_polynomial(polynomial), variables_of(polynomial)
+        labels = variables_of(polynomial)
+        return self._sampled(from_polynomial(polynomial), labels, parameters, polynomial, polynomial.vartype)
+
+    def _sampled(
+        self, graph: FactorGraph, labels: list[Any], parameters: Mapping[str, Any], model: Any, vartype: Any
+    ) -> Any:
+        """The samples of `num_reads` runs with their energies, which dimod recomputes from the model."""
+        values = _values_of(graph, labels, vartype)
         results = self._runs(graph, labels, values, parameters)
-        return _sample_set(results, labels, values, polynomial, polynomial.vartype)
+        rows = [[values[i][k] for i, k in enumerate(result.labels[: len(labels)].tolist())] for result in results]
+        samples, info = np.array(rows, dtype=np.int64).reshape(len(results), len(labels)), _info(results)
+        if vartype == "INTEGER" and labels:
+            return SampleSet.from_samples_cqm((samples, labels), model, info=info)
+        return SampleSet.from_samples((samples, labels), vartype, model.energies((samples, labels)), info=info)
 
     def _runs(
-        self, graph: FactorGraph, labels: list[Any], values: Ints | None, parameters: Mapping[str, Any]
+        self, graph: FactorGraph, labels: list[Any], values: list[list[int]], parameters: Mapping[str, Any]
     ) -> list[Result]:
         known = self.remove_unknown_kwargs(**parameters)
         # Callers of D-Wave's samplers pass None for parameters that are not set.
@@ -152,26 +173,24 @@ class MapMRFSampler(Sampler, PolySampler):
         return results
 
 
-def _labels(state: Mapping[Any, Any], labels: list[Any], values: Ints | None) -> Ints:
-    missing = [label for label in labels if label not in state]
-    if missing:
-        raise GraphError(f"initial_state has no value for variable {missing[0]!r}")
-    given = np.array([state[label] for label in labels])
-    if values is None:
-        return as_ints(given, "initial_state")
-    wrong = np.flatnonzero(~np.isin(given, values))
-    if len(wrong):
-        expected = " or ".join(map(str, values.tolist()))
-        raise GraphError(f"initial_state of {labels[wrong[0]]!r} is {given[wrong[0]]}, expected {expected}")
-    return np.searchsorted(values, given.astype(np.int64))
+def _values_of(graph: FactorGraph, labels: list[Any], vartype: Any) -> list[list[int]]:
+    """What dimod calls the states of each variable: the cases of a discrete one are numbers there, too."""
+    if vartype == "DISCRETE":
+        return [list(range(k)) for k in graph.card.tolist()]
+    assert graph.names is not None and graph.names.states is not None
+    return [[int(state) for state in some] for some in graph.names.states[: len(labels)]]
 
 
-def _sample_set(results: list[Result], labels: list[Any], values: Ints | None, model: Any, vartype: Any) -> Any:
-    """The samples with their energies, which dimod recomputes from the model."""
-    states = np.array([result.labels for result in results]).reshape(len(results), len(labels))
-    samples = states if values is None else values[states]
-    energies = model.energies((samples, labels))
-    return SampleSet.from_samples((samples, labels), vartype, energies, info=_info(results))
+def _labels(state: Mapping[Any, Any], labels: list[Any], values: list[list[int]]) -> Ints:
+    found = []
+    for label, some in zip(labels, values, strict=True):
+        if label not in state:
+            raise GraphError(f"initial_state has no value for variable {label!r}")
+        if state[label] not in some:
+            expected = " or ".join(map(str, some)) if len(some) < 3 else f"a whole number from {some[0]} to {some[-1]}"
+            raise GraphError(f"initial_state of {label!r} is {state[label]}, expected {expected}")
+        found.append(some.index(int(state[label])))
+    return np.array(found, dtype=np.int64)
 
 
 def _info(results: list[Result]) -> dict[str, Any]:

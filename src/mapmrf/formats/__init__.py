@@ -26,6 +26,7 @@ from mapmrf.errors import FormatError, GraphError, MapMRFError, OptionError
 from mapmrf.formats import files as _files
 from mapmrf.formats.files import AnyPath, names_lost, plain_name, read_bytes
 from mapmrf.model.graph import FactorGraph
+from mapmrf.model.model import Model
 
 __all__ = ["read", "suffixes", "write"]
 
@@ -99,7 +100,7 @@ def read(
         return observed(graph, evidence)
 
 
-def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> None:
+def write(graph: FactorGraph | Model, path: AnyPath, *, values: str | None = None) -> None:
     """Write a model in the format and with the compression given by the suffix of the file.
 
     The file is written completely or not at all. Loss of information, such as names or digits, is logged. If the format
@@ -108,7 +109,7 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     Parameters
     ----------
     graph
-        The model.
+        The model, as a graph or built by name.
     path
         The file to write, such as ``"model.uai.gz"``.
     values
@@ -130,6 +131,7 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     0.25
     """
     _check_values(values)
+    graph = graph.graph() if isinstance(graph, Model) else graph
     if not isinstance(graph, FactorGraph):
         raise GraphError(f"found a {type(graph).__name__} to write, expected a FactorGraph and then the file")
     path = Path(path)

@@ -209,6 +209,28 @@ def one_shape_each(given: FactorLists) -> FactorLists:
     return given._replace(table_of=short(table_of.ravel()), table_ptr=offsets(sizes), theta_t=theta_t)
 
 
+def joined(one: FactorLists, more: FactorLists) -> FactorLists:
+    """The factors of two models, both folded; the second may have further variables."""
+    weights = [each.weight for each in (one, more)]
+    if any(weight is not None for weight in weights):
+        sizes = len(one.table_of), len(more.table_of)
+        weights = [np.ones(n) if weight is None else weight for n, weight in zip(sizes, weights, strict=True)]
+    assert one.theta_v is not None and more.theta_v is not None
+    theta_v = more.theta_v.copy()
+    theta_v[: len(one.theta_v)] += one.theta_v
+    return FactorLists(
+        more.card,
+        np.concatenate([one.scope_ptr, one.scope_ptr[-1] + more.scope_ptr[1:]]),
+        np.concatenate([one.scope, more.scope]),
+        np.concatenate([one.table_of, len(one.table_ptr) - 1 + more.table_of]),
+        np.concatenate([one.table_ptr, one.table_ptr[-1] + more.table_ptr[1:]]),
+        np.concatenate([one.theta_t, more.theta_t]),
+        None if weights[0] is None else np.concatenate(weights),  # type: ignore[arg-type]
+        theta_v,
+        one.constant + more.constant,
+    )
+
+
 def slice_tables(given: FactorLists, observed: Ints) -> FactorLists:
     """Slice the tables of factors with observed variables (`observed` >= 0); the others keep their sharing."""
     card, scope_ptr, scope, table_of, table_ptr, theta_t, weight, _, _ = given

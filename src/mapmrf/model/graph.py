@@ -37,6 +37,7 @@ from mapmrf.model.builders import (
     expand,
     fold,
     fold_pairs,
+    joined,
     list_tables,
     negate_tables,
     slice_tables,
@@ -147,6 +148,12 @@ class FactorGraph:
         """Unpickle; arrays come back writable, so make them read-only again."""
         self.__dict__.update(state)
         self.__post_init__()
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with a row per configuration of every factor, which `Model.from_pandas` reads."""
+        from mapmrf.bridges.frames import to_pandas
+
+        return to_pandas(self)
 
     def __repr__(self) -> str:
         constraints = f", n_constraints={self.n_constraints}" if self.n_constraints else ""
@@ -530,7 +537,7 @@ class FactorGraph:
             raise GraphError(f"no state of variable {i if self.names is None else self.names.variables[i]!r} is given")
         return found
 
-    def condition(self, evidence: Mapping[int | str, int | str | bool]) -> FactorGraph:
+    def condition(self, evidence: Mapping[Any, Any]) -> FactorGraph:
         """Fix observed variables; they stay in the model, and in the labels, with a single allowed state.
 
         Parameters
@@ -620,6 +627,30 @@ class FactorGraph:
         further = attach(constraints, self.names, self.card)
         parts = [part for part in (self.constraints, further) if part is not None]
         return replace(self, constraints=Constraints.join(parts))
+
+    def with_factors(
+        self,
+        scopes: Iterable[Sequence[int]],
+        tables: Iterable[ArrayLike],
+        *,
+        card: Sequence[int] = (),
+        names: NamesLike | None = None,
+    ) -> FactorGraph:
+        """Return the model with further factors, as in `from_tables`, and further variables with `card` states.
+
+        The names stay if there are no further variables, unless all are given anew.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0,)], [[0.0, 1.0]])
+        >>> graph.with_factors([(0, 1), (1, 2)], [[[1, 0], [0, 1]]] * 2, card=[2]).value([1, 1, 1])
+        3.0
+        """
+        whole = fold(list_tables(np.concatenate([self.card, card]) if len(card) else self.card, scopes, tables))
+        own = self._lists()._replace(theta_v=self.theta_v, constant=self.constant)
+        graph = self._folded(joined(own, whole), names if names is not None or len(card) else self.names)
+        return graph if self.constraints is None else replace(graph, constraints=self.constraints)
 
     def expanded(self) -> FactorGraph:
         """Return the model without weights: a table for every distinct pair of weight and table.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -14,7 +15,7 @@ from mapmrf.arrays import Floats
 from mapmrf.errors import GraphError, OptionError, UnknownName, suggestion
 from mapmrf.model.builders import as_array
 from mapmrf.model.graph import FactorGraph, Names
-from mapmrf.model.names import index_of, locate_state
+from mapmrf.model.names import index_of, labels_of, locate_state, states_of
 
 if TYPE_CHECKING:
     from mapmrf.constraints import Constraint
@@ -94,21 +95,144 @@ class Model:
         self._scopes: list[tuple[int, ...]] = []
         self._tables: list[Floats] = []
         self._constraints: list[Constraint] = []
+        self._base = FactorGraph.from_tables([], [], [])  # what the model began as
         self._graph: FactorGraph | None = None
 
     def __repr__(self) -> str:
-        counts = [(len(self._variables), "variable"), (len(self._scopes), "factor")]
-        counts += [(len(self._constraints), "constraint")] if self._constraints else []
+        n_constraints = self._base.n_constraints + len(self._constraints)
+        counts = [(len(self._variables), "variable"), (self._base.n_factors + len(self._scopes), "factor")]
+        counts += [(n_constraints, "constraint")] if n_constraints else []
         named = f"{self.name!r}: " if self.name else ""
         return f"Model({named}{', '.join(f'{n} {word}' + ('' if n == 1 else 's') for n, word in counts)})"
 
     def _repr_html_(self) -> str:
-        return self.graph()._repr_html_()
+        from mapmrf.plots.display import graph_html
+
+        return graph_html(self.graph(), f"Model {self.name}".strip())
 
     @property
     def variables(self) -> tuple[Variable, ...]:
         """The variables, in the order in which they were added."""
         return tuple(self._variables)
+
+    # -- models of other kinds, which can be continued by name ---------------------------------------------------------
+
+    @classmethod
+    def from_graph(cls, graph: FactorGraph | str | os.PathLike[str], *, values: Values = "log") -> Model:
+        """Begin with a `FactorGraph`, or a file of any known format; variables without names are called by their index.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> model = mapmrf.Model.from_graph(mapmrf.FactorGraph.from_tables([2, 3], [(0, 1)], [[0, 1, 2, 3, 4, 5]]))
+        >>> model.prefer("0", "0", 5.0)
+        >>> model.solve().assignment
+        {'0': '0', '1': '2'}
+        """
+        from mapmrf.run.solve import as_graph
+
+        base, model = as_graph(graph), cls(values=values)
+        for label, states in zip(labels_of(base), states_of(base), strict=True):
+            model.variable(str(label), map(str, states))
+        model._base = base
+        return model
+
+    @classmethod
+    def from_qubo(cls, coefficients: Mapping[Any, float] | ArrayLike, *, offset: float = 0.0) -> Model:
+        """A QUBO, to be minimised: see `mapmrf.bridges.from_qubo`. Further numbers are costs.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> model = mapmrf.Model.from_qubo({("a", "a"): -1.0, ("b", "b"): -1.0, ("a", "b"): 3.0})
+        >>> model.forbid(["a", "b"], [("0", "1")])
+        >>> model.solve().assignment
+        {'a': '1', 'b': '0'}
+        """
+        from mapmrf.bridges.dimod import from_qubo
+
+        return cls.from_graph(from_qubo(coefficients, offset=offset), values="cost")
+
+    @classmethod
+    def from_dimod(cls, model: Any) -> Model:
+        """A BQM, DQM, CQM or polynomial of dimod: see `mapmrf.bridges.from_cqm`. Further numbers are costs.
+
+        Examples
+        --------
+        >>> import dimod, mapmrf
+        >>> x, y = dimod.Binaries("xy")
+        >>> cqm = dimod.ConstrainedQuadraticModel()
+        >>> cqm.set_objective(-2 * x - y)
+        >>> _ = cqm.add_constraint(x + y <= 1, label="one of them")
+        >>> mapmrf.Model.from_dimod(cqm).solve().assignment
+        {'x': '1', 'y': '0'}
+        """
+        from mapmrf.bridges.dimod import from_dimod
+
+        return cls.from_graph(from_dimod(model), values="cost")
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: Any,
+        *,
+        unary: str = "unary",
+        pairwise: str = "pairwise",
+        default: ArrayLike | None = None,
+        weight: str | None = None,
+    ) -> Model:
+        """A variable for each node and a factor for each edge: see `mapmrf.bridges.from_networkx`.
+
+        Examples
+        --------
+        >>> import networkx, mapmrf
+        >>> model = mapmrf.Model.from_networkx(networkx.path_graph(3), default=[[0.0, 1.0], [1.0, 0.0]])
+        >>> model.solve(evidence={"0": 1}).assignment
+        {'0': '1', '1': '0', '2': '1'}
+        """
+        from mapmrf.bridges.networkx import from_networkx
+
+        found = from_networkx(graph, unary=unary, pairwise=pairwise, default=default, weight=weight)
+        return cls.from_graph(found)
+
+    @classmethod
+    def from_pandas(
+        cls,
+        frames: Any,
+        *,
+        value: str = "value",
+        factor: str = "factor",
+        values: Values = "log",
+        default: float | None = None,
+    ) -> Model:
+        """A data frame of factors, with a row for each configuration: see `mapmrf.bridges.from_pandas`.
+
+        Examples
+        --------
+        >>> import pandas, mapmrf
+        >>> frame = pandas.DataFrame({"rain": ["no", "yes"], "value": [0.8, 0.2]})
+        >>> mapmrf.Model.from_pandas(frame, values="potential").solve()["rain"]
+        'no'
+        """
+        from mapmrf.bridges.frames import from_pandas
+
+        return from_pandas(frames, value=value, factor=factor, values=values, default=default)
+
+    @classmethod
+    def from_pgmpy(cls, model: Any) -> Model:
+        """A model of pgmpy: see `mapmrf.bridges.from_pgmpy`. Further numbers are potentials.
+
+        Examples
+        --------
+        >>> class Factor:  # looks like a DiscreteFactor
+        ...     variables, values, state_names = ["rain"], [0.8, 0.2], {"rain": ["no", "yes"]}
+        >>> import mapmrf
+        >>> mapmrf.Model.from_pgmpy([Factor()]).solve()["rain"]
+        'no'
+        """
+        from mapmrf.bridges.pgmpy import from_pgmpy
+
+        return cls.from_graph(from_pgmpy(model), values="potential")
 
     # -- building -----------------------------------------------------------------------------------------------------
 
@@ -233,6 +357,10 @@ class Model:
         >>> model.solve().value
         2.0
         """
+        for each in itertools.chain.from_iterable(stated.indicators or () for stated in constraints):
+            for variable in each if isinstance(each, tuple) else (each,):
+                if isinstance(variable, Variable):
+                    self[variable]  # which must be one of this model
         self.graph().with_constraints(constraints)  # an error is raised now, not when the model is solved
         self._constraints += constraints
         self._graph = None
@@ -252,8 +380,8 @@ class Model:
         """
         if self._graph is None:
             names = Names(tuple(self._by_name), tuple(variable.states for variable in self._variables))
-            card = [variable.n_states for variable in self._variables]
-            graph = FactorGraph.from_tables(card, self._scopes, self._tables, names=names)
+            card = [variable.n_states for variable in self._variables[self._base.n_vars :]]
+            graph = self._base.with_factors(self._scopes, self._tables, card=card, names=names)
             self._graph = graph.with_constraints(self._constraints) if self._constraints else graph
         return self._graph
 
@@ -274,6 +402,23 @@ class Model:
         (0.3, 0.0)
         """
         return self.graph().value(assignment)
+
+    def condition(self, evidence: Mapping[VariableLike, State]) -> FactorGraph:
+        """The graph with observed variables fixed: `FactorGraph.condition`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> model = mapmrf.Model()
+        >>> model.prefer(model.variable("rain", ["no", "yes"]), "yes", 1.0)
+        >>> mapmrf.solve(model.condition({"rain": "no"}))["rain"]
+        'no'
+        """
+        return self.graph().condition(evidence)
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with a row per configuration of every factor, which `from_pandas` reads."""
+        return self.graph().to_pandas()
 
     def solve(self, method: Any = "auto", **options: Any) -> Result:
         """Find the most probable labelling: `mapmrf.solve` of the graph, with the same arguments.

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.errors import GraphError, UnknownName, suggestion
+
+if TYPE_CHECKING:
+    from mapmrf.model.graph import FactorGraph
 
 
 @dataclass(frozen=True)
@@ -101,3 +105,67 @@ def index_of(value: object) -> int | None:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         return None
+
+
+# -- Labels of other libraries as names, and names as labels -----------------------------------------------------------
+
+
+def texts(labels: Sequence[Hashable], what: str) -> tuple[str, ...]:
+    """Labels of any type as distinct strings: ``str``, or ``repr`` where that distinguishes 1 from "1"."""
+    for text in (str, repr):
+        found = tuple(text(label) for label in labels)
+        if len(set(found)) == len(found):
+            return found
+    raise GraphError(f"two {what} are both written {_repeated(found)}, expected labels with different text")
+
+
+def names_of(variables: Sequence[Hashable], states: Sequence[Sequence[Hashable]] | None) -> Names:
+    named = texts(variables, "variables")
+    if states is None:
+        return Names(named)
+    same: dict[tuple[Hashable, ...], tuple[str, ...]] = {}
+    found = []
+    for name, some in zip(named, states, strict=True):
+        key = tuple((type(state), state) for state in some)  # (False, True) == (0, 1)
+        if key not in same:
+            same[key] = texts(some, f"states of variable {name!r}")
+        found.append(same[key])
+    return Names(named, tuple(found))
+
+
+def place_of(label: object, labels: Sequence[Hashable]) -> int | None:
+    """Place of a label; None if there is none. True and 1 are different labels, although they are equal."""
+    same = (k for k, each in enumerate(labels) if each == label and _is_bool(each) == _is_bool(label))
+    return next(same, None)
+
+
+def _is_bool(label: object) -> bool:
+    return isinstance(label, bool | np.bool_)
+
+
+def labels_of(graph: FactorGraph) -> list[Hashable]:
+    """Labels for the variables of a graph: their names, or their indices."""
+    if graph.names is None:
+        return list(range(graph.n_vars))
+    if len(graph.names.place) < graph.n_vars:
+        raise GraphError(f"two variables are both named {_repeated(graph.names.variables)}, expected different names")
+    return list(graph.names.variables)
+
+
+def states_of(graph: FactorGraph) -> list[list[Hashable]]:
+    """Labels for the states of all variables: their names, or their indices."""
+    if graph.names is None or graph.names.states is None:
+        return [list(range(k)) for k in graph.card.tolist()]
+    for name, some in zip(graph.names.variables, graph.names.states, strict=True):
+        if len(set(some)) < len(some):
+            raise GraphError(f"variable {name!r}: two states are both named {_repeated(some)}")
+    return [list(some) for some in graph.names.states]
+
+
+def _repeated(names: Sequence[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return repr(name)
+        seen.add(name)
+    return ""

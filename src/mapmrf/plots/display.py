@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import re
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mapmrf.errors import OptionError
+from mapmrf.errors import OptionError, needed
 from mapmrf.model.summary import summarise
 from mapmrf.run.result import Result, Status, TracePoint
 
@@ -65,9 +64,9 @@ def result_html(result: Result) -> str:
     return f'<div style="{_BOX}">{"".join(inside)}</div>'
 
 
-def graph_html(graph: FactorGraph) -> str:
+def graph_html(graph: FactorGraph, title: str = "FactorGraph") -> str:
     """The size of a model as an HTML table: variables, factors by arity, zeros, structure, memory."""
-    return f'<div style="{_BOX}"><div style="{_HEAD}">FactorGraph</div>{_rows_html(_graph_rows(graph))}</div>'
+    return f'<div style="{_BOX}"><div style="{_HEAD}">{_safe(title)}</div>{_rows_html(_graph_rows(graph))}</div>'
 
 
 def _safe(text: str) -> str:
@@ -312,14 +311,6 @@ POINT = ("time", "iterations", "value", "bound", "gap", "relaxed_value", "phase"
 """Columns of every trace; a method may add its own."""
 
 
-def needed(package: str) -> Any:
-    """Import a package that is not installed with mapmrf."""
-    try:
-        return importlib.import_module(package)
-    except ImportError:
-        raise ImportError(f"this needs {package}: pip install 'mapmrf[frames]'") from None
-
-
 def check_rows(of: str, choices: Sequence[str]) -> None:
     if of not in choices:
         raise OptionError(f"of is {of!r}, expected one of {', '.join(choices)}")
@@ -328,7 +319,7 @@ def check_rows(of: str, choices: Sequence[str]) -> None:
 def result_frame(result: Result, of: Rows) -> Any:
     """A result as a `pandas.DataFrame`: a row per variable or per point of the trace, and the figures in `attrs`."""
     check_rows(of, ("labels", "trace"))
-    pandas = needed("pandas")
+    pandas = needed("pandas", "frames")
     if of == "trace":
         frame = pandas.DataFrame(_trace_columns(result))
     else:
@@ -339,7 +330,7 @@ def result_frame(result: Result, of: Rows) -> Any:
 
 def result_dataset(result: Result) -> Any:
     """A result as an `xarray.Dataset`: labels by `variable`, the trace by `point`, and the figures in `attrs`."""
-    xarray = needed("xarray")
+    xarray = needed("xarray", "frames")
     data: dict[str, Any] = {name: ("variable", column) for name, column in _label_columns(result).items()}
     data |= {name: ("point", np.asarray(column)) for name, column in _trace_columns(result).items()}
     return xarray.Dataset(data, coords={"variable": _variables(result)}, attrs=_figures(result))

@@ -177,15 +177,15 @@ def as_graph(model: object, memory_limit: float | str | None = None) -> FactorGr
         return read(model, memory_limit=memory_limit)
     name = type(model).__name__
     found = f"an {name}" if name[0] in "aeiou" else f"a {name}"
-    raise GraphError(f"the model is {found}, expected a FactorGraph or a file: see {_constructor_for(model)}")
+    raise GraphError(f"the model is {found}, expected a Model, a FactorGraph or a file: see {_constructor_for(model)}")
 
 
 def _constructor_for(model: object) -> str:
     module = type(model).__module__.split(".")[0]
-    if module in ("networkx", "pgmpy"):
-        return f"mapmrf.bridges.from_{module}"
-    if module == "dimod":
-        return "mapmrf.bridges.from_bqm"
+    if module in ("networkx", "pgmpy", "dimod", "pandas"):
+        return f"mapmrf.Model.from_{module}"
+    if isinstance(model, Mapping):
+        return "mapmrf.Model.from_qubo"
     if hasattr(model, "shape"):
         return "FactorGraph.from_pairwise for arrays of potentials, mapmrf.images.grid_model for an image"
     if isinstance(model, list | tuple) and all(isinstance(one, FactorGraph) for one in model):

@@ -55,7 +55,7 @@ def test_what_is_no_model_gets_the_name_of_a_constructor(model: Any, advice: str
 
 def test_a_graph_of_networkx_is_for_its_bridge() -> None:
     networkx = pytest.importorskip("networkx")
-    refuses(GraphError, r"a Graph, .* see mapmrf\.bridges\.from_networkx", mapmrf.solve, networkx.Graph())
+    refuses(GraphError, r"a Graph, .* see mapmrf\.Model\.from_networkx", mapmrf.solve, networkx.Graph())
 
 
 THREE, EDGES = np.zeros((3, 2)), [[0, 1], [1, 2]]

@@ -224,5 +224,6 @@ def test_an_initial_state_is_not_rounded() -> None:
     assert sampler.sample(bqm, initial_state={"a": True, "b": True}).first.energy <= 0  # values, not indices
     dqm = dimod.DiscreteQuadraticModel()
     dqm.add_variable(3, label="colour")
-    refuses(GraphError, "initial_state must be whole numbers", sampler.sample_dqm, dqm, initial_state={"colour": 0.7})
-    refuses(GraphError, "initial_state must be whole numbers", sampler.sample_dqm, dqm, initial_state={"colour": True})
+    for value in (0.7, True):
+        said = f"initial_state of 'colour' is {value}, expected a whole number from 0 to 2"
+        refuses(GraphError, said, sampler.sample_dqm, dqm, initial_state={"colour": value})

@@ -57,7 +57,7 @@ def from_qubo(coefficients: Mapping[Any, float] | ArrayLike, *, offset: float = 
 
     Parameters
     ----------
-    coefficients
+    coefficients : (n, n)
         A mapping from pairs of labels to numbers, or an array (n, n), dense or sparse, of which all entries count. The
         energy is the sum of ``coefficients[i, j] * x[i] * x[j]``; those of equal labels are linear. Labels become
         names; they are sorted if they are integers.

@@ -186,8 +186,9 @@ def _labels(state: Mapping[Any, Any], labels: list[Any], values: list[list[int]]
     for label, some in zip(labels, values, strict=True):
         if label not in state:
             raise GraphError(f"initial_state has no value for variable {label!r}")
-        if state[label] not in some:
-            expected = " or ".join(map(str, some)) if len(some) < 3 else f"a whole number from {some[0]} to {some[-1]}"
+        binary = len(some) < 3
+        if state[label] not in some or (isinstance(state[label], bool) and not binary):
+            expected = " or ".join(map(str, some)) if binary else f"a whole number from {some[0]} to {some[-1]}"
             raise GraphError(f"initial_state of {label!r} is {state[label]}, expected {expected}")
         found.append(some.index(int(state[label])))
     return np.array(found, dtype=np.int64)

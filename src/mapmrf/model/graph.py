@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -150,7 +150,15 @@ class FactorGraph:
         self.__post_init__()
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` with a row per configuration of every factor, which `Model.from_pandas` reads."""
+        """Return a `pandas.DataFrame` with a row per configuration of every factor, which `Model.from_pandas` reads.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.5]], names={"rain": ["no", "yes"]})
+        >>> graph.to_pandas()[["rain", "value"]].values.tolist()
+        [['no', 0.0], ['yes', 1.5]]
+        """
         from mapmrf.bridges.frames import to_pandas
 
         return to_pandas(self)
@@ -592,8 +600,7 @@ class FactorGraph:
     @property
     def origin(self) -> tuple[FactorGraph, Ints] | None:
         """The model before `condition` fixed variables, and their observed states, (n_vars,), -1 for all others."""
-        found: tuple[FactorGraph, Ints] | None = self.__dict__.get("_origin")
-        return found
+        return cast("tuple[FactorGraph, Ints] | None", self.__dict__.get("_origin"))
 
     def with_constraints(self, constraints: Iterable[Constraint]) -> FactorGraph:
         """Return the model with further constraints.
@@ -636,9 +643,18 @@ class FactorGraph:
         card: Sequence[int] = (),
         names: NamesLike | None = None,
     ) -> FactorGraph:
-        """Return the model with further factors, as in `from_tables`, and further variables with `card` states.
+        """Return the model with further factors and variables.
 
-        The names stay if there are no further variables, unless all are given anew.
+        Parameters
+        ----------
+        scopes
+            The variables of every further factor.
+        tables : (card, card, ...)
+            Log potentials of every further factor, as in `from_tables`.
+        card
+            Numbers of states of the further variables, whose indices follow those of the others.
+        names
+            Names of all variables; by default they stay as they are if there are no further variables.
 
         Examples
         --------
@@ -648,8 +664,7 @@ class FactorGraph:
         3.0
         """
         whole = fold(list_tables(np.concatenate([self.card, card]) if len(card) else self.card, scopes, tables))
-        own = self._lists()._replace(theta_v=self.theta_v, constant=self.constant)
-        graph = self._folded(joined(own, whole), names if names is not None or len(card) else self.names)
+        graph = self._folded(joined(self._lists(), whole), names if names is not None or len(card) else self.names)
         return graph if self.constraints is None else replace(graph, constraints=self.constraints)
 
     def expanded(self) -> FactorGraph:
@@ -663,9 +678,8 @@ class FactorGraph:
         return replace(self, table_of=lists.table_of, table_ptr=lists.table_ptr, theta_t=lists.theta_t, weight=None)
 
     def _lists(self) -> FactorLists:
-        return FactorLists(
-            self.card, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t, self.weight
-        )
+        factors = (self.card, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t, self.weight)
+        return FactorLists(*factors, self.theta_v, self.constant)
 
     def locate(self, variable: int | str, state: int | str | bool) -> tuple[int, int]:
         """Indices of a variable and its state, given by index or by name."""

@@ -141,6 +141,13 @@ class Model:
     def from_qubo(cls, coefficients: Mapping[Any, float] | ArrayLike, *, offset: float = 0.0) -> Model:
         """A QUBO, to be minimised: see `mapmrf.bridges.from_qubo`. Further numbers are costs.
 
+        Parameters
+        ----------
+        coefficients : (n, n)
+            An array, or a mapping from pairs of labels to numbers.
+        offset
+            A constant of the energy.
+
         Examples
         --------
         >>> import mapmrf
@@ -182,6 +189,13 @@ class Model:
         weight: str | None = None,
     ) -> Model:
         """A variable for each node and a factor for each edge: see `mapmrf.bridges.from_networkx`.
+
+        Parameters
+        ----------
+        unary, pairwise, weight
+            Attributes of nodes and edges with their log potentials, and with multipliers of edges.
+        default : (n_states, n_states)
+            Table for all edges without their own.
 
         Examples
         --------
@@ -417,7 +431,16 @@ class Model:
         return self.graph().condition(evidence)
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame` with a row per configuration of every factor, which `from_pandas` reads."""
+        """Return a `pandas.DataFrame` with a row per configuration of every factor, which `from_pandas` reads.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> model = mapmrf.Model()
+        >>> model.prefer(model.variable("rain", ["no", "yes"]), "yes", 1.5)
+        >>> model.to_pandas()[["rain", "value"]].values.tolist()
+        [['no', 0.0], ['yes', 1.5]]
+        """
         return self.graph().to_pandas()
 
     def solve(self, method: Any = "auto", **options: Any) -> Result:

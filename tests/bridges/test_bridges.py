@@ -206,7 +206,7 @@ def test_states_of_some_nodes_are_enough() -> None:
         (lambda graph: graph.nodes["first"].update(unary=[[0, 1]]), "'unary' of node 'first' has shape (1, 2)"),
         (lambda graph: graph.nodes["first"].update(states="abc"), "expected one number for each of 3 states"),
         (lambda graph: graph.nodes["first"].update(unary=["a"]), "'unary' of node 'first' is not an array of numbers"),
-        (lambda graph: graph.edges["first", "second"].update(pairwise=[[1], [2, 3]]), "is ragged, expected an axis for each"),
+        (lambda graph: graph.edges["first", "second"].update(pairwise=[[1], [2, 3]]), "is ragged, expected an axis"),
         (lambda graph: graph.add_node("f", table=[0, 0], scope=["fourth"]), "'fourth' of its scope is not a variable"),
     ],
 )

@@ -21,6 +21,7 @@ from mapmrf.arrays import (
     largest_size,
     offsets,
     ranges,
+    same_content,
     segment_argmax,
     size_chunks,
     strides,
@@ -125,9 +126,8 @@ class FactorGraph:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FactorGraph) or self is other:
             return self is other or NotImplemented
-        arrays = [(getattr(self, k), getattr(other, k)) for k in ("card", "theta_v", "scope_ptr", "scope")]
-        rest = (self.constant, self.names, self.constraints) == (other.constant, other.names, other.constraints)
-        return rest and all(np.array_equal(*pair) for pair in arrays) and self._same_tables(other)
+        others = ("card", "theta_v", "scope_ptr", "scope", "constant", "names", "constraints")
+        return all(same_content(getattr(self, k), getattr(other, k)) for k in others) and self._same_tables(other)
 
     def _same_tables(self, other: FactorGraph) -> bool:
         used = [self.table_of, other.table_of, *(w for w in (self.weight, other.weight) if w is not None)]
@@ -623,8 +623,6 @@ class FactorGraph:
         >>> from mapmrf import constraints
         >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 1]], [[0, 1]], [[1, 0], [0, 1]])
         >>> one = graph.with_constraints([constraints.exactly_one([0, 1])])
-        >>> one
-        FactorGraph(n_vars=2, n_factors=1, n_tables=1, n_constraints=1)
         >>> one.value([1, 0]), one.value([1, 1])
         (1.0, -inf)
         """

@@ -179,6 +179,13 @@ def _tallied() -> FactorGraph:
     )
 
 
+def _bids() -> FactorGraph:
+    """Binary variables of which at most one is 1, stated by pairs; too many for elimination."""
+    edges = np.array([(i, j) for i in range(40) for j in range(i + 1, 40)])
+    exclusive = np.array([[0.0, 0.0], [0.0, -np.inf]])
+    return FactorGraph.from_pairwise(np.stack([np.zeros(40), np.linspace(1.0, 2.0, 40)], axis=1), edges, exclusive)
+
+
 def _unsolvable() -> FactorGraph:
     """Four colours on a random graph with too many edges: enough conflicts for every part of a search."""
     rng = np.random.default_rng(0)
@@ -232,6 +239,7 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "wide_hard": lambda: _colouring(200),
     "wide_triples": _wide_triples,
     "unsolvable": _unsolvable,
+    "bids": _bids,
     "counted": _counted,
     "tallied": _tallied,
 }
@@ -281,7 +289,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("branch", ("dense", "mixed"), caching=False, i_bound=4),
         *_runs("branch", ("counted", "tallied"), i_bound=2),
     ],
-    "soft consistency": [*_runs("wcsp", (*_ANY, "colouring"), local_search=1)],
+    "soft consistency": [*_runs("wcsp", (*_ANY, "colouring", "bids"), local_search=1)],
     "moves": [
         *_runs("icm flips chains blocks"),
         *_runs("icm", ("many", "colouring"), starts=3),

@@ -15,6 +15,7 @@ from mapmrf.constraints.as_tables import why_too_wide
 from mapmrf.engines.moves.constrained_search import ConstrainedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.reduction.simplify import BoundedElimination, Simplified, simplify, solve_small, split
+from mapmrf.engines.soft_consistency.cliques import join_exclusions
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.search import SoftSearch
 from mapmrf.model.problem import Problem
@@ -122,10 +123,11 @@ class WCSPRun(PhasedRun):
         search = self.new_search(self.inner)
         yield from self.prepare(search, min(FIRST_SWEEPS, self.method.sweeps))
         if search is not None and not search.finished:
-            if self.problem.graph.constraints is None:
+            plain = search.network.problem.graph.constraints is None  # elimination would break up cliques, too
+            if plain:
                 yield from self.reduce(search)
             again = self.search is not search
-            search, plain = self.search, self.problem.graph.constraints is None
+            search = self.search
             components = split(self.inner.problem) if plain and search is not None else []
             if len(components) > 1:
                 yield from self.solve_parts(components)
@@ -159,7 +161,7 @@ class WCSPRun(PhasedRun):
         """Start a search on a reduced model; None if it has no better labelling."""
         self.inner, self.search = inner, None
         if inner.feasible:
-            network = ModelNetwork.of(inner.problem)
+            network = ModelNetwork.of(join_exclusions(inner.problem))
             if network.costs.offset > -math.inf:
                 self.search = SoftSearch(network, self.method.max_iterations)
                 self.search.limit(self.incumbent.value)

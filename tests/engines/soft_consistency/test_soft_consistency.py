@@ -15,6 +15,7 @@ from constrained_recipes import SUMS, one_kind
 from mapmrf import FactorGraph, constraints
 from mapmrf.arrays import Ints
 from mapmrf.datasets import random_graph
+from mapmrf.engines.soft_consistency.cliques import join_exclusions
 from mapmrf.engines.soft_consistency.constraints import constraint_cost
 from mapmrf.engines.soft_consistency.network import HARD, ModelNetwork, assign
 from mapmrf.engines.soft_consistency.propagation_kernels import propagate
@@ -287,3 +288,51 @@ def test_too_few_states_are_found_by_matching() -> None:
         graph = FactorGraph.from_tables(card[: len(unary)], [(i,) for i in range(len(unary))], unary)
         result = mapmrf.solve(graph.with_constraints([constraints.all_different(range(len(unary)))]), "wcsp")
         assert result.status is mapmrf.Status.INFEASIBLE
+
+
+# -- cliques of exclusions --------------------------------------------------------------------------------------------
+
+
+def bids(seed: int, n: int, n_goods: int, stated: bool) -> FactorGraph:
+    """Bids for some of the goods, each of which is sold once; the pairs say so, and if `stated`, some constraints."""
+    rng = np.random.default_rng(seed)
+    wants = rng.random((n, n_goods)) < 2.5 / n_goods
+    card = rng.integers(2, 4, n)
+    last = card - 1  # the state in which a bid is accepted
+    scopes = [(i, j) for i in range(n) for j in range(i) if np.any(wants[i] & wants[j])]
+    tables = [np.full((card[i], card[j]), rng.integers(-1, 2)) + 0.0 for i, j in scopes]
+    for table in tables:
+        table[-1, -1] = -np.inf
+    others = [(0, 1), (2, 3), (1, 2, 4)]
+    more = [rng.integers(-4, 1, size=card[list(scope)]) for scope in others]
+    unary = [rng.integers(0, 5, r) * np.arange(r) for r in card]
+    graph = FactorGraph.from_tables(card, [*((i,) for i in range(n)), *scopes, *others], [*unary, *tables, *more])
+    goods = [[(i, int(last[i])) for i in np.flatnonzero(column)] for column in wants.T if column.sum() > 1]
+    made = [constraints.at_most_one(goods[0]), constraints.linear(goods[1], [-2.0] * len(goods[1]), lower=-3.0)]
+    return graph.with_constraints(made) if stated else graph
+
+
+@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_cliques_of_exclusions_become_constraints_and_no_value_changes(seed: int, stated: bool) -> None:
+    graph = bids(seed, 7, 3, stated)
+    joined = join_exclusions(Problem.compile(graph)).graph
+    assert joined.n_factors < graph.n_factors / 2 and joined.constraints is not None
+    for labels in labellings(graph):
+        assert joined.value(labels) == graph.value(labels)
+    result = mapmrf.solve(graph, "wcsp")
+    assert result.status is mapmrf.Status.OPTIMAL and result.value == pytest.approx(brute_force(graph)[0])
+
+
+def test_exclusions_in_large_cliques_need_few_nodes() -> None:
+    result = mapmrf.solve(bids(0, 60, 12, stated=False), "wcsp")
+    assert result.status is mapmrf.Status.OPTIMAL and result.iterations < 200
+
+
+def test_few_exclusions_or_none_in_cliques_stay_pairs() -> None:
+    table = np.array([[0.0, 1.0], [1.0, -np.inf]])
+    ring = FactorGraph.from_tables([2] * 12, [(i, (i + 1) % 12) for i in range(12)], [np.minimum(table, 0.0)] * 12)
+    softened = FactorGraph.from_tables([2] * 6, [(i, j) for i in range(6) for j in range(i)], [table] * 15)
+    for graph in (ring, softened, random_graph(12, 20, states=(2, 3), arity=(2, 3), hard=0.1, seed=0)):
+        problem = Problem.compile(graph)
+        assert join_exclusions(problem) is problem

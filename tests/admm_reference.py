@@ -20,6 +20,19 @@ from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.structs import FactorKind
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
+from strategies import Recipe
+
+
+def ring(seed: int, n: int = 6, cards: tuple[int, int] = (2, 4)) -> Recipe:
+    """A ring with a triple across it."""
+    random = np.random.default_rng(seed)
+    recipe = Recipe(random.integers(cards[0], cards[1] + 1, n).tolist())
+    for i in range(n):
+        recipe.add((i,), random.normal(size=recipe.card[i]))
+        recipe.add((i, (i + 1) % n), random.normal(size=(recipe.card[i], recipe.card[(i + 1) % n])))
+    recipe.add((0, 2, 4), random.normal(size=[recipe.card[i] for i in (0, 2, 4)]))
+    return recipe
+
 
 PAGE = Path(__file__).parents[1] / "docs" / "methods" / "lslp.md"
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
-from mapmrf.model.structured_pairs import worthwhile
 
 DIFFER = np.array([[0.0, 1.0], [1.0, 0.0]])
 """Two binary variables that want to differ."""
@@ -66,7 +65,7 @@ def scaled(graph: FactorGraph, factor: float) -> FactorGraph:
     return dataclasses.replace(graph, **changed)
 
 
-# -- weights and structured pairs, and problems that are told to use the structure, or not to -------------------------
+# -- weights and structured pairs -------------------------------------------------------------------------------------
 
 
 KINDS = ("potts", "linear", "quadratic")
@@ -88,6 +87,7 @@ def structured_graph(seed: int, *, n_vars: int = 6, states: int = 5, hard: bool 
     random = np.random.default_rng(seed)
     tables, weights = [], []
     pairs = [(i, (i + 1) % n_vars) for i in range(n_vars)] + [(i, (i + 2) % n_vars) for i in range(0, n_vars, 2)]
+    pairs = [pairs[p] for p in random.permutation(len(pairs))]
     for kind in random.choice([*KINDS, "none"], len(pairs)):
         table = random.normal(size=(states, states))
         weight = float(random.choice([0.0, 1.0, random.exponential()]))
@@ -105,21 +105,6 @@ def structured_graph(seed: int, *, n_vars: int = 6, states: int = 5, hard: bool 
         unary[:, 1] = 0.0
     scopes = [*[(i,) for i in range(n_vars)], *pairs]
     return FactorGraph.from_tables([states] * n_vars, scopes, [*unary, *tables], weight=[1.0] * n_vars + weights)
-
-
-def with_forms(graph: FactorGraph) -> Problem:
-    """The problem, compiled to use every form, even where a table would be quicker."""
-    problem = Problem.compile(graph)
-    vars(problem)["quick_forms"] = problem.forms
-    return problem
-
-
-def without_forms(graph: FactorGraph) -> Problem:
-    """The problem, compiled to use the tables alone."""
-    problem = Problem.compile(graph)
-    most = (2**30,) * 3
-    vars(problem)["quick_forms"] = worthwhile(problem.forms, np.zeros(problem.n_factors, dtype=int), most)
-    return problem
 
 
 def image(side: int, states: int, *, threads: int = 1, seed: int = 0) -> Problem:

@@ -12,7 +12,6 @@ import pytest
 import mapmrf
 from elimination_models import frustrated
 from mapmrf import FactorGraph, Status
-from mapmrf.engines.admm.penalty import interaction_scale
 from mapmrf.methods.ad3 import AD3, ADMMRelaxation, Tree
 from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
@@ -81,15 +80,6 @@ def relaxation(graph: FactorGraph | None = None, **options: Any) -> ADMMRelaxati
     return admm
 
 
-@pytest.mark.parametrize(("primal", "dual", "way"), [(1.0, 0.05, 1), (0.05, 1.0, -1), (1.0, 0.5, 0)])
-def test_rho_follows_the_larger_residual(primal: float, dual: float, way: int) -> None:
-    admm = relaxation()
-    rho = admm.rho
-    admm.primal, admm.dual = primal, dual
-    admm.rebalance()
-    assert admm.rho == pytest.approx(rho * 2.0**way)
-
-
 def test_rho_settles_when_the_residuals_take_turns_and_keeps_its_limits() -> None:
     admm = relaxation()
     steps = []
@@ -126,27 +116,7 @@ def test_a_badly_chosen_rho_is_mended(rho: float) -> None:
     assert adapted.status is Status.CONVERGED
 
 
-def test_rho_is_measured_in_units_of_the_interaction() -> None:
-    graph = frustrated(6, 6, seed=6)
-    unit = interaction_scale(Problem.compile(graph))
-    absolute = mapmrf.solve(graph, "ad3", rho=0.4 * unit, rho_unit="absolute", adapt_every=0)
-    assert absolute.iterations == mapmrf.solve(graph, "ad3", adapt_every=0).iterations
-
-
 # -- branch and bound -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("states", [2, 3])
-@pytest.mark.parametrize("order", ["best", "depth"])
-def test_frustrated_grids_are_proven_by_branching(states: int, order: str) -> None:
-    side = 5 if states == 2 else 4
-    graph = frustrated(side, side, states, seed=8)
-    plain = mapmrf.solve(graph, "ad3")
-    assert plain.gap is not None and plain.gap > 1e-3, "the relaxation alone must not do"
-    result = mapmrf.solve(graph, "ad3", branch_and_bound=True, node_order=order)
-    assert result.status is Status.OPTIMAL
-    assert result.details["nodes"] > 0
-    assert result.value == pytest.approx(mapmrf.solve(graph, "branch").value)
 
 
 def test_the_bound_of_the_tree_holds_when_the_run_is_cut_short() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-import numpy as np
 import pytest
 
 import mapmrf
@@ -17,7 +16,6 @@ from mapmrf.engines.elimination.mini_buckets import MiniBuckets
 from mapmrf.methods.branch import Branch
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
-from strategies import Recipe, plant
 
 ONLY_SEARCH: dict[str, Any] = {"i_bound": 1, "sweeps": 0, "join_sweeps": 0, "local_search": 0}
 """Nothing but the search: weak bounds and a poor first labelling."""
@@ -45,25 +43,6 @@ def test_search_with_any_i_bound_and_with_and_without_cache_agrees_with_eliminat
     assert min(roots) >= truth.value - 1e-9
     assert roots[-1] < roots[0], "larger mini-buckets should bound better on these models"
     assert nodes[1, True] < nodes[1, False], "the cache should have been of use"
-
-
-def test_search_handles_factors_of_higher_order_with_hard_entries() -> None:
-    """Too many variables for brute force: elimination is the truth."""
-    random = np.random.default_rng(5)
-    recipe = Recipe(random.integers(2, 4, 24).tolist())
-    for i in range(22):
-        scope = (i, i + 1, int(random.integers(24))) if i % 2 else (i, i + 2)
-        scope = tuple(dict.fromkeys(scope))
-        table = random.normal(size=[recipe.card[j] for j in scope])
-        table[random.random(table.shape) < 0.25] = -np.inf
-        recipe.add(scope, table)
-    plant(recipe, 1)
-    graph = recipe.graph()
-    truth = mapmrf.solve(graph, "branch", sweeps=0)
-    for i_bound in (1, 3):
-        result = mapmrf.solve(graph, "branch", **(ONLY_SEARCH | {"i_bound": i_bound}))
-        assert result.value == pytest.approx(truth.value, abs=1e-9)
-        assert result.status is Status.OPTIMAL
 
 
 def test_a_small_memory_means_search_and_a_large_one_elimination() -> None:

@@ -34,12 +34,11 @@ from mapmrf.certificates import verify
 from mapmrf.certificates.make import certify
 from mapmrf.datasets import potts_image
 from mapmrf.model.problem import Problem
-from mapmrf.run import pace
 from mapmrf.run.clock import wait_for_all
 from mapmrf.run.method import Start, running
 from mapmrf.run.registry import method_class, method_names
 from mapmrf.run.result import GAP_TOLERANCE, TracePoint
-from pairwise_models import attractive, random_grid, scaled
+from pairwise_models import attractive, random_grid, scaled, structured_graph
 from plain_python import plain_kernels
 from strategies import (
     Recipe,
@@ -195,16 +194,24 @@ PLAIN = {
     "Potts": potts_image(5, 5, labels=4, seed=0).graph,
     "hard cut": submodular_recipe(np.random.default_rng(0), 7, 0.5, 0.1).graph(),
     "hard spins": random_recipe(12, 6, 14, hard=0.1, max_card=2, max_arity=2).graph(),
+    "forms": structured_graph(2, n_vars=4, states=25),
 }
+SPHERES: list[dict[str, Any]] = [
+    *({"sphere": sphere, "lp_phase": False} for sphere in ("affine", "factors", "off")),
+    {"sphere_block": 2, "lp_phase": False},
+    *({"epsilon": 1e-3, "variant": variant, "lp_phase": False} for variant in ("tied", "free")),
+]
 
 
-@every_method
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, {}) for name in NAMES), *(("lslp", options) for options in SPHERES)]
+)
 @pytest.mark.parametrize("model", PLAIN)
-def test_kernels_do_the_same_as_plain_python(name: str, model: str) -> None:
+def test_kernels_do_the_same_as_plain_python(name: str, options: dict[str, Any], model: str) -> None:
     """So they leave no array that they were given; compiled kernels would not notice."""
-    compiled = run(PLAIN[model], name, max_iterations=30)
+    compiled = run(PLAIN[model], name, max_iterations=30, **options)
     with plain_kernels(*(module for key, module in sys.modules.items() if key.startswith("mapmrf."))):
-        plain = mapmrf.solve(PLAIN[model], name, max_iterations=30)
+        plain = mapmrf.solve(PLAIN[model], name, max_iterations=30, **options)
     assert plain.labels.tolist() == compiled.labels.tolist()
     assert plain.bound is compiled.bound is None or near(plain.bound, compiled.bound, 1e-9)
 
@@ -544,34 +551,6 @@ def test_a_labelling_from_elsewhere_is_taken_over_if_it_is_better(name: str, opt
             assert found is not None and graph.value(found) == pytest.approx(graph.value(best))
         step = method.step(problem, state)
         assert step.labels is not None and graph.value(step.labels) == pytest.approx(graph.value(best))
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "work", "options", "graph"),
-    [
-        (
-            "expansion",
-            "EXPANSION_ARCS",
-            5000,
-            {},
-            potts_image(40, 50, labels=5, noise=1.2, smoothness=0.8, seed=0).graph,
-        ),
-        ("maxflow", "ARCS", 2000, {}, potts_image(60, 60, labels=2, noise=1.2, smoothness=0.8, seed=0).graph),
-        ("qpbo", "ARCS", 500, {"rounds": 2}, spins(12, seed=6)),
-    ],
-)
-def test_short_steps_end_where_long_ones_do(
-    name: str, kind: str, work: int, options: dict[str, Any], graph: FactorGraph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_once = mapmrf.solve(graph, name, **options)
-    monkeypatch.setattr(pace, kind, work)
-    result = mapmrf.solve(graph, name, **options)
-    assert len(result.trace) > len(at_once.trace) + 5
-    assert (result.value, result.bound, result.iterations) == (at_once.value, at_once.bound, at_once.iterations)
-    assert result.labels.tolist() == at_once.labels.tolist()
-    bounds = [point.bound_now for point in result.trace if point.bound_now is not None]
-    values = [point.value for point in result.trace]
-    assert bounds == sorted(bounds, reverse=True) and values == sorted(values)
 
 
 @pytest.fixture(autouse=True)

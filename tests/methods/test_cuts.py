@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import signal
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
@@ -118,44 +114,6 @@ def test_answers_between_steps_leave_the_solver_at_work(solver: str) -> None:
         assert problem.graph.value(answer.labels) <= answer.bound
     assert later.bound <= answers[1].bound <= answers[0].bound  # type: ignore[operator]
     wait_until(lambda: not solver_threads())
-
-
-def test_rounds_of_cutting_planes_are_counted() -> None:
-    graph = spins(8)
-    method, problem = Cuts(), Problem.compile(graph)
-    state = method.start(problem, 0, Start())
-    assert state.n_turns == 0
-    while method.step(problem, state).finished is None:
-        pass
-    method.close(problem, state)
-    assert state.n_turns == mapmrf.solve(graph, "cuts").details["rounds"] > 0
-
-
-def test_ctrl_c_gives_the_best_labelling_and_the_process_ends() -> None:
-    if not hasattr(signal, "SIGALRM"):
-        pytest.skip("needs signals")
-    solvers = ["highs"] if scip_failure() else ["highs", "scip"]
-    code = f"""
-        import itertools, signal
-        import numpy as np, mapmrf
-        random = np.random.default_rng(0)
-        edges = np.array(list(itertools.combinations(range(60), 2)))
-        graph = mapmrf.FactorGraph.from_pairwise(
-            random.normal(size=(60, 2)), edges, random.normal(size=(len(edges), 2, 2)))
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started this with it ignored
-        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-        def callback(point, labels):
-            if point.phase == "branch" and not alarms:
-                alarms.append(signal.setitimer(signal.ITIMER_REAL, 0.3))
-        for solver in {solvers}:
-            alarms = []
-            result = mapmrf.solve(graph, "cuts", solver=solver, rounds=1, callback=callback)
-            print(result.status.value, result.value == graph.value(result.labels))
-        """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (done.returncode, done.stdout.split()) == (0, ["interrupted", "True"] * len(solvers)), done.stderr
 
 
 @needs_scip

@@ -19,27 +19,12 @@ from mapmrf.methods.l2box import L2Box
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
 from plain_python import plain
-from strategies import brute_force
+from strategies import brute_force, random_recipe
 
 
-def random_pairwise(seed: int, n_vars: int = 6, n_factors: int = 9, hard: float = 0.0) -> FactorGraph:
+def random_pairwise(seed: int, n_vars: int = 6, n_factors: int = 9) -> FactorGraph:
     """A model of pairs of variables with 1 to 4 states, some of the tables shared."""
-    random = np.random.default_rng(seed)
-    card = random.integers(1, 5, n_vars)
-    scopes: list[tuple[int, ...]] = [(i,) for i in range(n_vars)]
-    tables: list[Any] = [random.normal(size=r) for r in card]
-    for _ in range(n_factors):
-        i, j = random.choice(n_vars, 2, replace=False)
-        table = random.normal(size=(card[i], card[j]))
-        table[random.random(table.shape) < hard] = -np.inf
-        scopes.append((int(i), int(j)))
-        tables.append(table)
-        if random.random() < 0.3:
-            a, b = random.choice(n_vars, 2, replace=False)
-            if (card[a], card[b]) == (card[i], card[j]):
-                scopes.append((int(a), int(b)))
-                tables.append(table)
-    return FactorGraph.from_tables(card, scopes, tables)
+    return random_recipe(seed, n_vars, n_factors, max_arity=2).graph()
 
 
 def form(graph: FactorGraph) -> np.ndarray:

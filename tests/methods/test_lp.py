@@ -21,7 +21,7 @@ from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Start, running
 from pairwise_models import DIFFER, random_grid, triangle
-from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes, with_weights
+from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, with_weights
 
 
 def hard_to_solve(side: int = 120) -> FactorGraph:
@@ -137,13 +137,6 @@ def test_any_multipliers_give_an_upper_bound(recipe: Recipe, seed: int, scale: f
     assert dual_bound(problem, lam_e) >= brute_force(graph)[0] - 1e-9
 
 
-@given(recipe=with_weights(tree_recipes()))
-def test_an_integer_solution_is_an_optimal_labelling(recipe: Recipe) -> None:
-    result = mapmrf.solve(recipe.graph(), "lp")
-    assert (result.kind, result.status) == (Kind.VALID, Status.OPTIMAL)
-    assert result.relaxed_value == pytest.approx(result.value)
-
-
 def test_ties_of_the_relaxed_solution_go_to_the_smallest_state() -> None:
     answer = answer_of(triangle(), LP())[1]
     assert answer.labels is not None and answer.labels.tolist() == [0, 0, 0]
@@ -170,24 +163,6 @@ def test_a_run_cut_short_still_has_a_true_bound(options: dict[str, Any]) -> None
         assert short.bound is not None and short.bound >= full.bound - 1e-6
         bounds.append(short.bound)
     assert bounds[1] <= bounds[0]
-
-
-@pytest.mark.parametrize("options", [{}, {"solver": "ipm"}, {"presolve": True}])
-def test_a_run_goes_on_after_answers_between_its_steps(options: dict[str, Any]) -> None:
-    graph = hard_to_solve(18)
-    method, problem = LP(**options), Problem.compile(graph)
-    state = method.start(problem, 0, Start())
-    bounds, finished = [], None
-    while finished is None:
-        finished = method.step(problem, state).finished
-        bounds.append(method.answer(problem, state).bound)
-    answer = method.answer(problem, state)
-    method.close(problem, state)
-    plain = mapmrf.solve(graph, "lp", **options)
-    assert finished is Status.CONVERGED
-    assert bounds == sorted(bounds, reverse=True)  # type: ignore[type-var]
-    assert answer.bound == pytest.approx(plain.bound)
-    assert state.value == pytest.approx(plain.relaxed_value)
 
 
 def test_an_answer_has_the_point_where_highs_stands() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import mapmrf
 from benchmark_models import benchmark, references
+from elimination_models import frustrated
 from mapmrf import LSLP, FactorGraph, Status, UnsupportedModel
 from mapmrf.datasets.generate import random_graph
 from mapmrf.engines.admm import engine as _admm
@@ -20,38 +21,19 @@ from mapmrf.methods.lslp import BY_PRESET
 from mapmrf.model.polytope import Kind
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
-from strategies import Recipe, brute_force, plant, random_recipe, recipes, tree_recipes
+from pairwise_models import scaled
+from strategies import brute_force, plant, random_recipe, recipes
 
 
 @functools.cache
 def grid(side: int = 12, states: int = 2, seed: int = 0, strength: float = 3.0) -> FactorGraph:
     """A frustrated grid: its LP is not tight, so that the sphere has to do the work."""
-    random = np.random.default_rng(seed)
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
-    edges = np.concatenate([across, down])
-    tables = strength * random.normal(size=(len(edges), states, states))
-    tables -= tables.mean(axis=1, keepdims=True)
-    tables -= tables.mean(axis=2, keepdims=True)
-    return FactorGraph.from_pairwise(0.3 * random.normal(size=(side * side, states)), edges, tables)
+    return scaled(frustrated(side, side, states, seed), strength)
 
 
 @functools.cache
-def triples(n: int = 60, states: int = 2, seed: int = 0) -> FactorGraph:
-    """Random factors on three variables."""
-    random = np.random.default_rng(seed)
-    scopes = [tuple(random.permutation(n)[:3].tolist()) for _ in range(2 * n)]
-    tables = [2 * random.normal(size=(states,) * 3) for _ in scopes]
-    unary = [random.normal(size=states) for _ in range(n)]
-    return FactorGraph.from_tables([states] * n, [(i,) for i in range(n)] + scopes, unary + tables)
-
-
-def scaled(graph: FactorGraph, factor: float) -> FactorGraph:
-    tables = [factor * graph.table(a) for a in range(graph.n_factors)]
-    unary = [factor * block for block in np.split(graph.theta_v, graph.var_ptr[1:-1])]
-    scopes = [(i,) for i in range(graph.n_vars)] + [tuple(graph.scope_of(a)) for a in range(graph.n_factors)]
-    return FactorGraph.from_tables(graph.card, scopes, unary + tables)
+def triples(n: int = 60, states: int = 2) -> FactorGraph:
+    return random_graph(n, 2 * n, states=states, arity=3, seed=0)
 
 
 # -- bounds and certificates ------------------------------------------------------------------------------------------
@@ -81,25 +63,6 @@ def test_the_bound_of_every_iterate_is_valid(recipe, sphere, epsilon, variant, l
     assert result.bound == max(result.value, min(bounds))
 
 
-@pytest.mark.parametrize("hard", [0.0, 0.2])
-def test_without_a_sphere_the_bound_becomes_the_lp_value(hard: float) -> None:
-    """The same relaxation as the method `lp` solves with HiGHS, tight or not."""
-    loose = 0
-    for seed in range(15):
-        recipe = random_recipe(seed, 6, 12, hard=hard)
-        plant(recipe, seed)
-        graph = recipe.graph()
-        expected = mapmrf.solve(graph, "lp").bound
-        result = mapmrf.solve(graph, "lslp", sphere="off", eta=1.0, tol=1e-7, max_iterations=20000)
-        assert result.bound == pytest.approx(expected, abs=2e-6 * max(1.0, abs(expected)))
-        assert result.status in (Status.OPTIMAL, Status.CONVERGED)
-        if result.status is Status.CONVERGED:
-            loose += 1
-            assert result.relaxed_value == pytest.approx(expected, abs=1e-4)
-            assert result.kind in (Kind.FRACTIONAL, Kind.UNIFORM)
-    assert loose or hard, "some of the models are not tight"
-
-
 def test_a_rest_without_a_sphere_means_that_the_bound_has_settled_too() -> None:
     """By default settings: small residuals come before the multipliers are right, and are not taken for the end."""
     for seed in (45, 49, 50, 53, 54, 127):
@@ -109,31 +72,6 @@ def test_a_rest_without_a_sphere_means_that_the_bound_has_settled_too() -> None:
         if result.status is Status.CONVERGED:
             assert result.bound == pytest.approx(expected, abs=1e-4 * max(1.0, abs(expected)))
             assert result.residuals.largest < 1e-4
-
-
-@given(recipe=tree_recipes())
-def test_trees_are_certified(recipe: Recipe) -> None:
-    graph = recipe.graph()
-    result = mapmrf.solve(graph, "lslp")
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(brute_force(graph)[0], abs=1e-6)
-    assert result.kind is Kind.VALID
-    assert result.relaxed_value == pytest.approx(result.value)
-
-
-@pytest.mark.parametrize("sphere", ["variables", "affine", "factors", "off"])
-def test_models_whose_lp_is_tight_are_certified_in_the_lp_phase(sphere: str) -> None:
-    """Attractive couplings: the LP phase proves the optimum, before any sphere, whichever it would be."""
-    random = np.random.default_rng(1)
-    base = grid(8)
-    tables = np.abs(random.normal(size=base.n_factors))[:, None, None] * np.eye(2)
-    graph = FactorGraph.from_pairwise(base.theta_v.reshape(-1, 2), base.scope.reshape(-1, 2), tables)
-    result = mapmrf.solve(graph, "lslp", sphere=sphere)
-    assert result.status is Status.OPTIMAL
-    assert result.kind is Kind.VALID
-    assert {point.phase for point in result.trace} == {"lp"}
-    assert all(point.extra["sphere"] == 0.0 for point in result.trace)
-    assert result.value == pytest.approx(mapmrf.solve(graph, "lp").value, abs=1e-6)
 
 
 def test_a_given_optimum_is_certified_as_a_valid_point_too() -> None:
@@ -158,18 +96,6 @@ def test_the_sphere_ends_at_an_integer_point_where_the_lp_does_not() -> None:
         assert result.value >= mapmrf.solve(graph, "icm").value
 
 
-@pytest.mark.parametrize("factor", [2.0**-10, 2.0**13])
-def test_a_power_of_two_in_the_potentials_changes_not_a_single_bit(factor: float) -> None:
-    """Everything is measured in the model's own unit."""
-    for graph in (grid(20, strength=10.0), grid(8, 3, strength=20.0)):
-        plain, other = (mapmrf.solve(g, "lslp", max_iterations=800) for g in (graph, scaled(graph, factor)))
-        assert abs(plain.value) * factor > 1.0, "above 1, where gaps are relative"
-        assert other.labels.tolist() == plain.labels.tolist()
-        assert other.iterations == plain.iterations
-        assert other.bound == factor * plain.bound
-        assert np.array_equal(other.mu_v, plain.mu_v)
-
-
 # -- presets and stopping ---------------------------------------------------------------------------------------------
 
 
@@ -178,7 +104,7 @@ def test_the_papers_preset_has_the_papers_values() -> None:
     assert (method.epsilon, method.tol, method.max_iterations) == (1e-5, 1e-5, 500)
     assert (method.stop, method.read_out, method.variant, method.sphere) == ("paper", "last", "tied", "variables")
     assert (method.rho_unit, method.lp_phase, method.starts, method.check_every) == ("absolute", False, 1, 1)
-    assert not method.stops_at_gap
+    assert (method.beliefs, method.climb, method.stops_at_gap) == (0, False, False)
 
 
 def test_explicit_options_override_a_preset_even_when_they_are_falsy() -> None:
@@ -336,26 +262,16 @@ def test_a_start_that_does_not_come_to_rest_leaves_iterations_to_the_next() -> N
 # -- threads ----------------------------------------------------------------------------------------------------------
 
 
-def mixed() -> FactorGraph:
-    """All kinds of factor step in one model: pairs, forests, triples, dense tables, and hard ones."""
-    random = np.random.default_rng(5)
-    card = [2] * 30 + [3] * 10
-    scopes = [tuple(random.permutation(40)[: int(a)].tolist()) for a in random.choice([2, 2, 3, 4], 90)]
-    tables = [random.normal(size=[card[i] for i in scope]) for scope in scopes]
-    for table in tables[::9]:
-        table.flat[0] = -np.inf
-    unary = [random.normal(size=r) for r in card]
-    return FactorGraph.from_tables(card, [(i,) for i in range(40)] + scopes, unary + tables)
-
-
+MIXED = random_graph(40, 90, states=(2, 3), arity=(2, 4), hard=0.05, seed=5)
+"""All kinds of factor step in one model: pairs, forests, triples, dense tables, and hard ones."""
 THREADED = {
     "pairs": (lambda: grid(), {}),
     "pairs, full layout": (lambda: grid(), {"epsilon": 1e-4}),
     "forests": (lambda: grid(6, 4), {}),
     "triples": (lambda: triples(), {}),
     "dense": (lambda: triples(30, 3), {"sphere": "affine"}),
-    "mixed": (mixed, {}),
-    "mixed, free": (mixed, {"epsilon": 1e-3, "variant": "free"}),
+    "mixed": (lambda: MIXED, {}),
+    "mixed, free": (lambda: MIXED, {"epsilon": 1e-3, "variant": "free"}),
     "factors": (lambda: grid(4), {"sphere": "factors", "lp_phase": False}),
     "blocks": (lambda: grid(), {"sphere_block": 10}),
     "runs": (lambda: grid(24), {}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from itertools import combinations
@@ -159,13 +158,6 @@ def test_each_part_can_be_left_out(option: dict[str, int]) -> None:
     assert ("beliefs" in phases) == (option.keys().isdisjoint({"beliefs", "lp_phase"}))
     assert ("vertex" in phases) == ("climb" not in option)
     assert result.value > mapmrf.solve(FAMILIES["triples, degree 6"], "icm").value
-
-
-def test_the_papers_preset_has_none_of_it() -> None:
-    paper = LSLP.paper()
-    assert (paper.beliefs, paper.climb) == (0, False)
-    result = mapmrf.solve(FAMILIES["pairs, 2 states, degree 20"], dataclasses.replace(paper, max_iterations=50))
-    assert {point.phase for point in result.trace} == {"sphere 0"}
 
 
 @pytest.mark.parametrize("family", ["triples, degree 20", "soft constraints"])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mapmrf
-from admm_reference import DenseADMM, Knobs
+from admm_reference import DenseADMM, Knobs, ring
 from mapmrf import LSLP, FactorGraph, Status
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.measurement import edge_states_of
@@ -16,17 +16,6 @@ from mapmrf.model.polytope import Kind, dense, integral, residuals
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
 from strategies import Recipe
-
-
-def ring(seed: int, n: int = 6, cards: tuple[int, int] = (2, 4)) -> Recipe:
-    """A ring with a triple across it."""
-    random = np.random.default_rng(seed)
-    recipe = Recipe(random.integers(cards[0], cards[1] + 1, n).tolist())
-    for i in range(n):
-        recipe.add((i,), random.normal(size=recipe.card[i]))
-        recipe.add((i, (i + 1) % n), random.normal(size=(recipe.card[i], recipe.card[(i + 1) % n])))
-    recipe.add((0, 2, 4), random.normal(size=[recipe.card[i] for i in (0, 2, 4)]))
-    return recipe
 
 
 def begun(recipe: Recipe, mu_v: np.ndarray | None = None, **options) -> Engine:

@@ -146,17 +146,6 @@ def test_a_frustrated_model_gives_the_best_of_all_measurements_and_gains_from_de
     assert in_order.value > single.value
 
 
-@given(recipe=soft_recipes(), budget=st.sampled_from([1, 7, 100]))
-def test_neither_the_seed_nor_how_the_work_is_cut_into_steps_changes_anything(recipe: Recipe, budget: int) -> None:
-    problem, method = Problem.compile(recipe.graph()), BP(max_iterations=60)
-    whole, cut = (method.start(problem, seed, Start()) for seed in range(2))
-    whole.advance(60)
-    while cut.iterations < whole.iterations:
-        cut.advance(budget)
-    assert (cut.iterations, cut.change, cut.value) == (whole.iterations, whole.change, whole.value)
-    assert cut.measure()[0].tolist() == whole.measure()[0].tolist()
-
-
 @pytest.mark.data
 def test_the_papers_mean_on_binary_segmentation_is_reproduced_without_damping() -> None:
     """The paper's table has -79 for its BP, -137.1 for ICM and -75.5 for the optimum."""
@@ -201,14 +190,6 @@ def test_weights_are_shares_of_forests_and_leave_every_variable_a_share_of_the_r
     for found in (weights, by_degree):
         assert np.all((found.rho > 0) & (found.rho <= 1))
         assert root_shares(problem, found).min() >= -1e-12
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_forests_of_a_connected_pairwise_model_are_spanning_trees(seed: int) -> None:
-    problem = Problem.compile(random_pairwise(seed, n_vars=30, share=0.3))
-    weights = forest_weights(problem, 10, seed)
-    assert weights.rho.sum() == pytest.approx(29.0)
-    assert root_shares(problem, weights).sum() == pytest.approx(1.0)
 
 
 def test_forests_depend_on_the_seed_alone_and_more_of_them_make_more_even_weights() -> None:

@@ -14,7 +14,7 @@ import mapmrf
 from mapmrf import FactorGraph, Kind, Status
 from mapmrf.datasets import grid
 from pairwise_models import attractive, chain_edges, triangle
-from strategies import Recipe, brute_force, planted_graph, tree_recipes
+from strategies import Recipe, brute_force, planted_graph, tree_recipes, with_weights
 
 
 @functools.cache
@@ -33,6 +33,7 @@ def relaxed(seed: int) -> tuple[FactorGraph, float]:
         ("adsal", {}, 1e-3),
         ("dd_sg", {"max_iterations": 6000, "patience": 200}, 5e-4),
         ("dd_sg", {"max_iterations": 6000, "patience": 200, "decomposition": "factors"}, 5e-4),
+        ("lslp", {"sphere": "off", "eta": 1.0, "tol": 1e-7, "max_iterations": 20_000}, 2e-6),
         ("mplp", {}, math.inf),
         ("psdd", {"max_iterations": 8000, "rule": "sqrt", "patience": 1000}, 1e-2),
         ("psdd", {"max_iterations": 8000, "rule": "level", "step_size": 1.0, "patience": 200}, 1e-4),
@@ -46,8 +47,8 @@ def test_the_bound_comes_down_to_the_value_of_the_lp(method: str, options: dict[
         result = mapmrf.solve(graph, method, **options)
         assert result.bound is not None
         assert value - 1e-6 * scale <= result.bound <= value + tol * scale, seed
-        if method == "ad3":
-            assert result.relaxed_value == pytest.approx(value, abs=tol * scale), seed
+        if method == "ad3" or (method == "lslp" and result.status is Status.CONVERGED):
+            assert result.relaxed_value == pytest.approx(value, abs=1e-4 * scale), seed
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,7 @@ def test_a_frustrated_triangle_has_the_bound_and_the_point_of_the_lp(
     [
         ("trws", {}),
         ("ad3", {}),
+        *(("lslp", {"sphere": sphere}) for sphere in ("variables", "affine", "factors", "off")),
         *(("dd_sg", {"decode": decode}) for decode in ("all", "majority", "average", "subproblems")),
     ],
 )
@@ -93,6 +95,8 @@ def test_binary_attractive_models_are_certified(method: str, options: dict[str, 
         assert result.value == pytest.approx(mapmrf.solve(graph, "lp").value, rel=1e-6)
         assert result.relaxed_value is None or result.relaxed_value == pytest.approx(result.value, rel=1e-4)
         assert result.kind in (None, Kind.VALID)
+        if method == "lslp":  # proven before any sphere, whichever it would be
+            assert {(point.phase, point.extra["sphere"]) for point in result.trace} == {("lp", 0.0)}
 
 
 @pytest.mark.parametrize(("method", "tol"), [("trws", 1e-2), ("mplp", 1e-3)])
@@ -125,6 +129,15 @@ def test_trees_are_solved_and_proven_in_one_or_two_iterations(
     assert result.status is Status.OPTIMAL
     assert result.bound == pytest.approx(result.value, abs=1e-9)
     assert result.iterations <= most or result.value == 0.0
+
+
+@pytest.mark.parametrize("method", ["ad3", "lp", "lslp"])
+@given(recipe=with_weights(tree_recipes()))
+def test_trees_have_an_integer_solution(method: str, recipe: Recipe) -> None:
+    result = mapmrf.solve(recipe.graph(), method)
+    assert (result.kind, result.status) == (Kind.VALID, Status.OPTIMAL)
+    assert result.value == pytest.approx(brute_force(recipe.graph())[0], abs=1e-6)
+    assert result.relaxed_value == pytest.approx(result.value)
 
 
 @pytest.mark.parametrize("method", ["bp", "dd_sg", "mplp", "trws"])

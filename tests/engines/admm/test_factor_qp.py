@@ -12,17 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mapmrf
 from admm_reference import kkt_violation, marginal_matrix, simplex_qp
-from mapmrf import FactorGraph
-from mapmrf.engines.admm import factor_qp, forest_qp, layout
-from mapmrf.engines.admm.forest_qp import (
-    STEP_STATES,
-    PairTable,
-)
-from mapmrf.model.problem import Problem
+from mapmrf.engines.admm import factor_qp, forest_qp
+from mapmrf.engines.admm.forest_qp import PairTable
 from mapmrf.model.structured_pairs import NO_FORM
-from mapmrf.run.method import Start
 from plain_python import plain
 
 EXACT = 1e-9
@@ -186,84 +179,3 @@ def test_warm_starts_save_work() -> None:
     before = sorted(solver.places().tolist())
     solver(u + 1e-9, theta, 1.0)
     assert sorted(solver.places().tolist()) == before
-
-
-# -- structured pairs: what is priced in linear time is what the table says, and LS-LP and AD3 do not notice -----------
-
-
-FORMS = ("potts", "linear", "truncated linear", "quadratic", "truncated quadratic")
-
-
-def loss(shape: str, n: int) -> np.ndarray:
-    d = np.abs(np.arange(n)[:, None] - np.arange(n)).astype(float)
-    return {
-        "potts": 1.0 * (d > 0),
-        "linear": 0.7 * d,
-        "truncated linear": np.minimum(0.7 * d, 2.0),
-        "quadratic": 0.1 * d**2,
-        "truncated quadratic": np.minimum(0.1 * d**2, 2.0),
-    }[shape]
-
-
-def model(shape: str, n: int, seed: int, *, parts: bool = False, n_vars: int = 6) -> FactorGraph:
-    """A few variables in a ring with chords, one structured table, random weights; Potts takes negative ones, too."""
-    random = np.random.default_rng(seed)
-    table = -loss(shape, n)
-    if parts:
-        table = table + random.normal(size=(n, 1)) + random.normal(size=n)
-    edges = [(i, (i + 1) % n_vars) for i in range(n_vars)] + [(i, i + 2) for i in range(n_vars - 2)]
-    weight = random.normal(size=len(edges)) if shape == "potts" else random.random(len(edges)) + 0.1
-    unary = np.cumsum(random.normal(size=(n_vars, n)), axis=1) * 0.5
-    return FactorGraph.from_pairwise(unary, edges, table, weight=weight)
-
-
-def pair_of(problem: Problem, a: int) -> PairTable:
-    (batch,) = problem.batches
-    at, n = int(batch.table_at[a]), batch.shape[0]
-    table = problem.graph.theta_t[at : at + n * n].reshape(n, n)
-    return PairTable(table, float(problem.weight[a]), int(problem.forms.of[a]))
-
-
-@pytest.mark.parametrize(("shape", "n"), [*((shape, STEP_STATES) for shape in FORMS), ("quadratic", 4 * STEP_STATES)])
-def test_the_factor_step_is_optimal_from_any_start(shape: str, n: int) -> None:
-    """Cold it begins on the diagonal, then warm: prices equal on the support and nowhere larger."""
-    random = np.random.default_rng(n)
-    problem = Problem.compile(model(shape, n, 1))
-    m = marginal_matrix((n, n))
-    for a in range(3):
-        pair = pair_of(problem, a)
-        theta = pair.weight * pair.table.ravel()
-        slots, y, count = np.zeros(2 * n, dtype=np.int32), np.zeros(2 * n), 0
-        u = random.normal(size=2 * n)
-        for rho in (1.0, 0.2, 5.0):
-            u = u + 0.3 * random.normal(size=2 * n)
-            y[:count] *= rho / max(y[:count].sum(), 1e-300)
-            scratch = forest_qp.ForestScratch(*np.full((6, 2 * n + 1), np.nan), *np.full((4, 2 * n + 1), -7))
-            count = plain(forest_qp.forest_qp)(
-                u, pair, problem.forms, rho, factor_qp.Support(slots, y, 0), count, scratch
-            )
-            mass = np.zeros(n * n)
-            for slot, part in zip(slots[:count].tolist(), y[:count], strict=True):
-                mass[plain(forest_qp.slot_row)(slot) * n + plain(forest_qp.slot_col)(slot)] += part
-            assert kkt_violation(m, u, theta, rho, mass) < 1e-9
-
-
-@pytest.mark.parametrize(
-    ("shape", "n"), [*itertools.product(FORMS, [6, STEP_STATES + 1]), ("quadratic", 4 * STEP_STATES)]
-)
-def test_structured_and_disguised_tables_give_the_same_iterates(
-    shape: str, n: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = model(shape, n, 3, parts=True)
-    method = mapmrf.LSLP(lp_phase=False, noise=0.1)
-    found = method.start(Problem.compile(graph), 0, Start()).the_engine
-    monkeypatch.setattr(layout, "_forms", lambda problem, rows: layout.NO_FORMS)
-    hidden = method.start(Problem.compile(graph), 0, Start()).the_engine
-    assert len(found.layout.tables.forms.of) and not len(hidden.layout.tables.forms.of)
-    for _ in range(10):
-        found.run(1)
-        hidden.run(1)
-        assert found.variables() == pytest.approx(hidden.variables(), abs=1e-8)
-    a, b = found.measure(), hidden.measure()
-    for name in ("bound", "value", "relaxed", "primal2", "primal_max"):
-        assert getattr(a, name) == pytest.approx(getattr(b, name), rel=1e-7, abs=1e-7), name

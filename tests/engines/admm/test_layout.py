@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -17,12 +18,13 @@ from mapmrf.datasets import grid
 from mapmrf.engines.admm import layout, penalty
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout, harden, impossible
-from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, interaction_scale
+from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, interaction_scale, vertex_penalty
 from mapmrf.engines.admm.structs import FactorKind
 from mapmrf.engines.admm.tiled import LEAST_LENGTH, find_runs
 from mapmrf.model.polytope import integral
 from mapmrf.model.problem import Problem
-from strategies import Recipe, any_recipes, hard_recipes, random_recipe, recipes, soft_recipes
+from pairwise_models import grid_edges
+from strategies import Recipe, any_recipes, hard_recipes, random_recipe, recipes, soft_recipes, with_weights
 
 
 def labellings(recipe: Recipe, most: int = 200) -> list[tuple[int, ...]]:
@@ -111,25 +113,32 @@ def test_the_unit_is_the_mean_interaction(name: str) -> None:
     assert interaction_scale(Problem.compile(FactorGraph.from_tables(*model))) == pytest.approx(expected)
 
 
-@given(recipe=recipes(), factor=st.sampled_from([0.001, 8.0, 1e4]))
+@pytest.mark.parametrize("unit", [interaction_scale, vertex_penalty])
+@given(recipe=with_weights(recipes()), factor=st.sampled_from([0.001, 8.0, 1e4]))
 @settings(max_examples=15)
-def test_the_unit_grows_with_the_potentials(recipe: Recipe, factor: float) -> None:
-    unit = interaction_scale(Problem.compile(recipe.graph()))
-    scaled = Recipe(recipe.card, recipe.scopes, [factor * table for table in recipe.tables]).graph()
-    other = interaction_scale(Problem.compile(scaled))
-    assert unit > 0 and math.isfinite(unit)
-    assert other == pytest.approx(factor * unit) or unit == other == 1.0
+def test_the_unit_grows_with_the_potentials_and_counts_weights(
+    unit: Callable[[Problem], float], recipe: Recipe, factor: float
+) -> None:
+    graph = recipe.graph()
+    found, expanded, scaled = (
+        unit(Problem.compile(each)) for each in (graph, graph.expanded(), recipe.scaled(factor).graph())
+    )
+    assert 0 <= found < math.inf and found == pytest.approx(expanded)
+    assert found > 0 or unit is vertex_penalty
+    assert scaled == pytest.approx(factor * found) or found == scaled == 1.0
 
 
 # -- forbidden states -------------------------------------------------------------------------------------------------
 
 
-@given(recipe=hard_recipes() | any_recipes())
-def test_hardening_keeps_every_labellings_value(recipe: Recipe) -> None:
+@given(recipe=with_weights(soft_recipes() | any_recipes()), seed=st.integers(0, 99), share=st.sampled_from([0.1, 0.3]))
+@settings(max_examples=50)
+def test_hardening_keeps_every_labellings_value(recipe: Recipe, seed: int, share: float) -> None:
     """Forbidden states of connected variables move into the tables: -inf stays -inf, all else keeps its value."""
     graph = recipe.graph()
-    problem = Problem.compile(graph)
-    hard = harden(problem)
+    struck = np.random.default_rng(seed).random(len(graph.theta_v)) < share
+    graph = replace(graph, theta_v=np.where(struck, -np.inf, graph.theta_v))
+    hard = harden(Problem.compile(graph))
     for labels in labellings(recipe, 300):
         before, after = graph.value(labels), hard.graph.value(labels)
         assert before == after == -math.inf or after == pytest.approx(before, abs=1e-9)
@@ -191,17 +200,10 @@ def test_variables_without_factors_stand_at_their_best_state_from_the_start(comp
 # -- runs of pairs -----------------------------------------------------------------------------------------------------
 
 
-def neighbours(height: int, width: int) -> np.ndarray:
-    """Pairs of neighbours of an image: across, then down."""
-    place = np.arange(height * width, dtype=np.int32).reshape(height, width)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    return np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
-
-
 def test_short_runs_are_left() -> None:
     random = np.random.default_rng(0)
     assert find_runs(random.integers(0, 1000, (5000, 2)).astype(np.int32)) is None
-    assert find_runs(neighbours(10, 10)) is None, "on average 14 factors"
+    assert find_runs(grid_edges(10, 10).astype(np.int32)) is None, "on average 14 factors"
     assert LEAST_LENGTH == 40
     assert find_runs(np.zeros((0, 2), dtype=np.int32)) is None
 
@@ -211,7 +213,7 @@ def test_only_binary_pairs_are_laid_out_in_runs() -> None:
     image = grid(50, 50, seed=0)
     assert Layout.build(Problem.compile(image), compact=True).runs is not None
     assert Layout.build(Problem.compile(image), compact=False).runs is None
-    edges = neighbours(50, 50)
+    edges = grid_edges(50, 50)
     labels = FactorGraph.from_pairwise(np.zeros((2500, 3)), edges, np.eye(3))
     assert Layout.build(Problem.compile(labels), compact=True).runs is None
     random = np.random.default_rng(0).permutation(2500)
@@ -221,7 +223,7 @@ def test_only_binary_pairs_are_laid_out_in_runs() -> None:
 
 def test_one_table_needs_no_coupling_per_factor() -> None:
     """Weights of a shared table are used as they are."""
-    edges = neighbours(50, 50)
+    edges = grid_edges(50, 50)
     table, weight = np.array([[3.0, 1.0], [0.0, 2.0]]), np.random.default_rng(0).normal(size=len(edges))
     shared = Layout.build(Problem.compile(FactorGraph.from_pairwise(np.zeros((2500, 2)), edges, table)), compact=True)
     assert shared.pairs.shared and len(shared.pairs.strength) < len(edges)
@@ -238,7 +240,7 @@ def test_one_table_needs_no_coupling_per_factor() -> None:
 def test_the_order_of_the_factors_does_not_change_the_answer(method: str) -> None:
     """A shuffled file is sorted into the same runs, and what comes out is in the order of the file."""
     rng = np.random.default_rng(0)
-    edges = neighbours(40, 45)
+    edges = grid_edges(40, 45)
     tables, unary = 0.5 * rng.normal(size=(len(edges), 2, 2)), rng.normal(size=(1800, 2))
     order = rng.permutation(len(edges))
     plain = mapmrf.solve(FactorGraph.from_pairwise(unary, edges, tables), method, max_iterations=40)

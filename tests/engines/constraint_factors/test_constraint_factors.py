@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.optimize import LinearConstraint, linprog, minimize
+from scipy.optimize import linprog
 
 from constrained_recipes import SUMS, one_kind, random_constraint
 from mapmrf import FactorGraph, constraints
@@ -152,25 +152,6 @@ def test_rows_are_projected_onto_the_box_with_the_row(name: str) -> None:
         b_ub = np.concatenate([sign * side[np.isfinite(side)] for side, sign in finite])
         best = linprog(-(scores - z), A_ub=a_ub, b_ub=b_ub, bounds=(0, None))
         assert -best.fun <= z @ (scores - z) + 1e-7
-
-
-def test_a_budget_agrees_with_a_general_solver() -> None:
-    rng = np.random.default_rng(5)
-    weight, scores = rng.uniform(0.5, 2.0, 7), rng.normal(0.7, 1.0, 7)
-    factors = CountingFactors(
-        np.array([int(CountingKind.ROW)]), np.array([-math.inf]), np.array([2.5]), np.array([math.inf]),
-        np.array([0, 7]), np.arange(8), np.zeros(7, dtype=bool), weight,
-    )  # fmt: skip
-    found = minimize(
-        lambda z: 0.5 * ((z - scores) ** 2).sum(),
-        np.full(7, 0.1),
-        jac=lambda z: z - scores,
-        method="SLSQP",
-        bounds=[(0, 1)] * 7,
-        constraints=[LinearConstraint(weight, -np.inf, 2.5)],
-        options={"ftol": 1e-14, "maxiter": 500},
-    )
-    assert np.allclose(projected(factors, scores, math.inf)[0], found.x, atol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "penalty"), [*((name, math.inf) for name in KINDS), *((name, 1.5) for name in SOFT)])

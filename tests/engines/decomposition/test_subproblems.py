@@ -11,12 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.engines.decomposition.subgradient import unit_of
 from mapmrf.engines.decomposition.subproblems import Decomposition, DescentState, solve_factors, solve_forests
 from mapmrf.model.problem import Problem
-from pairwise_models import image, structured_graph, with_forms, without_forms
 from plain_python import plain
 from strategies import Recipe, hard_recipes, is_acyclic, random_tree, soft_recipes, with_weights
 
@@ -169,32 +166,3 @@ def test_equal_choices_go_to_the_smallest_state_whatever_round_off_says() -> Non
     for parts in (cut(problem) for cut in CUTS):
         tiny = np.array([0.0, 1e-16, 0.0, 1e-16])
         assert choose(problem, parts, tiny, 1e-12)[1].label_c.tolist() == [0, 0]
-
-
-# -- weights and structured pairs -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cut", CUTS)
-@given(seed=st.integers(0, 999), states=st.integers(4, 8))
-def test_structured_pairs_are_solved_as_their_tables(cut: Cut, seed: int, states: int) -> None:
-    graph = structured_graph(seed, states=states)
-    totals, labels = [], []
-    for problem in (with_forms(graph), without_forms(graph)):
-        parts = cut(problem)
-        theta_c = np.random.default_rng(seed).normal(size=int(parts.copies.card.sum()))
-        total, choices = choose(problem, parts, theta_c, 1e-10)
-        totals.append(total)
-        labels.append(choices.label_c.tolist())
-    assert len(parts.legs.form) == 0
-    assert totals[0] == pytest.approx(totals[1], abs=1e-9)
-    assert labels[0] == labels[1]
-
-
-@pytest.mark.parametrize("method", ["dd_sg", "psdd"])
-@pytest.mark.parametrize("states", [2, 4, 9])
-def test_runs_on_weighted_models_are_those_on_expanded_ones(method: str, states: int) -> None:
-    graph = image(8, states).graph
-    one, two = (mapmrf.solve(some, method, max_iterations=60) for some in (graph, graph.expanded()))
-    assert one.labels.tolist() == two.labels.tolist()
-    assert one.bound == pytest.approx(two.bound, abs=1e-9)
-    assert unit_of(Problem.compile(graph)) == unit_of(Problem.compile(graph.expanded()))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elimination_models import frustrated, partitioned
+from elimination_models import partitioned
 from mapmrf.engines.elimination.join_graph import (
     WIDTH,
     JoinClusters,
@@ -18,7 +18,6 @@ from mapmrf.engines.elimination.join_graph import (
     visit_runs,
 )
 from mapmrf.model.graph import FactorGraph
-from mapmrf.run import pace
 from plain_python import plain
 from strategies import Recipe, brute_force, recipes, with_weights
 
@@ -50,24 +49,6 @@ def test_join_graph_shifting_keeps_every_value_and_never_raises_the_bound(recipe
         places = fns.at + np.add.reduceat(fns.stride * at[fns.var], fns.ptr[:-1])
         total = graph.constant + float(fns.theta[places].sum())
         assert total == pytest.approx(graph.value(labels), abs=1e-9)
-
-
-def test_sweeps_in_pieces_are_those_at_once_and_each_call_ends_with_its_sweep() -> None:
-    graph = frustrated(6, 6, states=3)
-    whole, pieces = join_graph_of(graph, 3), join_graph_of(graph, 3)
-    for done in (1, 2):
-        whole.advance(10**12)
-        assert whole.sweeps == done
-    while pieces.sweeps < 2:
-        pieces.advance(1)
-    assert whole.functions().theta.tolist() == pieces.functions().theta.tolist()
-
-
-def test_clusters_are_filled_alike_in_one_step_or_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = frustrated(4, 5, states=3, seed=1)
-    whole = join_graph_of(graph, 4).functions().theta
-    monkeypatch.setattr(pace, "JOIN_TABLES", 50)
-    assert np.array_equal(join_graph_of(graph, 4).functions().theta, whole)
 
 
 @pytest.mark.parametrize("card", [(2, 3, 2, 4, 2), (5, 4, 3, 9, 2), (3, 2, 5, 2, 2, 3, 2, 2, 2, 2, 2, 2), (2, 1500, 3)])

@@ -25,7 +25,6 @@ from mapmrf.engines.elimination.mini_buckets import (
 from mapmrf.engines.elimination.orders import Order, PrimalGraph
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.problem import Problem
-from mapmrf.run import pace
 from plain_python import plain
 from strategies import Recipe, brute_force, recipes, with_weights
 
@@ -127,14 +126,6 @@ def test_the_largest_partition_that_fits_is_taken() -> None:
     assert not MiniBuckets(tree, given, largest_partition(tree, given, 1e9)).split.any()
 
 
-def test_messages_computed_in_pieces_are_those_computed_at_once() -> None:
-    """Messages of up to four blocks, with matched max-marginals, one block at a time."""
-    graph = frustrated(13, 13)
-    whole, pieces = (buckets_of(graph, 12, additions=additions) for additions in (10**9, 1))
-    assert whole.split.any() and not whole.split.all()
-    assert whole.tables.arena.tolist() == pieces.tables.arena.tolist()
-
-
 # -- cost shifting ----------------------------------------------------------------------------------------------------
 
 
@@ -167,13 +158,3 @@ def test_the_best_states_by_max_marginals_are_a_labelling() -> None:
     shifting = CostShifting(problem, np.arange(12))
     list(shifting.sweep())
     assert shifting.bound() == pytest.approx(graph.value(shifting.labels))
-
-
-def test_the_steps_of_a_sweep_do_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Problem.compile(frustrated(4, 5, states=3, seed=1))
-    whole, stepwise = (CostShifting(problem, np.arange(20)) for _ in range(2))
-    assert len(list(whole.sweep())) == 2
-    monkeypatch.setattr(pace, "BUCKETS", 50)
-    assert len(list(stepwise.sweep())) > 10
-    assert np.array_equal(stepwise.theta_f, whole.theta_f) and np.array_equal(stepwise.theta_v, whole.theta_v)
-    assert np.array_equal(stepwise.labels, whole.labels)

@@ -20,12 +20,10 @@ from mapmrf.engines.messages.max_product import (
     potential_scale,
 )
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
-from mapmrf.kernels.heaps_and_forests import grow_forest
 from mapmrf.model.graph import FactorGraph
-from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
-from pairwise_models import image, structured_graph, with_forms, without_forms
-from strategies import Recipe, brute_force, graphs, hard_recipes, is_acyclic, recipes, soft_recipes, weighted
+from pairwise_models import image
+from strategies import Recipe, brute_force, graphs, hard_recipes, recipes, soft_recipes
 
 FLOOD = MessageSchedule(flooding=True, damping=0.0, tol=-1.0)
 
@@ -183,20 +181,6 @@ def test_sweeps_leave_beliefs_that_are_the_sum_of_the_messages(recipe: Recipe, s
     np.testing.assert_allclose(messages.tables.belief, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("flooding", [True, False])
-@pytest.mark.parametrize("states", [2, 3])
-def test_iterating_stops_at_the_tolerance(states: int, flooding: bool) -> None:
-    """On a chain messages settle; once they have, an iteration asks for no change."""
-    random = np.random.default_rng(0)
-    edges = np.stack([np.arange(19), np.arange(1, 20)], axis=1)
-    graph = FactorGraph.from_pairwise(random.normal(size=(20, states)), edges, random.normal(size=(19, states, states)))
-    messages: Messages = pairs_of(graph) if states == 2 else tables_of(graph)
-    done, change = messages.iterate(MessageSchedule(flooding, 0.2, 1e-9), 0, 1000)
-    assert 1 < done < 1000
-    assert change <= 1e-9
-    assert messages.iterate(MessageSchedule(flooding, 0.2, 1e-9), done, 1000)[0] == 1
-
-
 # -- labels, values, bounds -------------------------------------------------------------------------------------------
 
 
@@ -244,18 +228,6 @@ def test_decoding_in_order_takes_the_best_state_given_those_before(recipe: Recip
     assert messages.value(labels) == pytest.approx(recipe.graph().value(labels), abs=1e-9)
 
 
-@given(recipe=soft_recipes(), seed=st.integers(0, 99))
-def test_the_bound_is_the_dual_at_the_multipliers_that_it_states(recipe: Recipe, seed: int) -> None:
-    messages = tables_of(recipe.graph(), seed)
-    messages.iterate(FLOOD, 0, 3)
-    problem, weights = messages.problem, messages.weights
-    kept = np.repeat(weights.rho, np.diff(problem.scope_ptr)) - weights.parent
-    lam_e = (
-        np.repeat(kept, np.diff(problem.edge_ptr)) * messages.tables.belief[problem.edge_state_at] - messages.tables.lam
-    )
-    assert messages.bound() == pytest.approx(dual_bound(problem, lam_e), abs=1e-9)
-
-
 @given(graph=graphs(), seed=st.integers(0, 99))
 def test_the_bound_holds_for_any_weights_at_any_time(graph: FactorGraph, seed: int) -> None:
     optimum = brute_force(graph)[0]
@@ -290,18 +262,6 @@ def test_the_walk_reaches_everything_once_from_what_was_reached_before(graph: Fa
     assert tour.n_parts == len(linked)
 
 
-@given(recipe=soft_recipes(max_vars=7, max_factors=14), seed=st.integers(0, 99))
-def test_a_grown_forest_has_no_cycle_and_no_room_for_more(recipe: Recipe, seed: int) -> None:
-    problem = Problem.compile(recipe.graph())
-    candidates = np.random.default_rng(seed).permutation(problem.n_factors)
-    taken = np.zeros(problem.n_factors, dtype=bool)
-    grow_forest(candidates, problem.scope_ptr, problem.scope, np.zeros(problem.n_vars, dtype=np.int64), taken)
-    scopes = [problem.scope[b:e].tolist() for b, e in itertools.pairwise(problem.scope_ptr.tolist())]
-    mine = [scopes[a] for a in np.flatnonzero(taken)]
-    assert is_acyclic(mine)
-    assert not any(is_acyclic([*mine, scopes[a]]) for a in np.flatnonzero(~taken))
-
-
 # -- the scale --------------------------------------------------------------------------------------------------------
 
 
@@ -314,59 +274,6 @@ def test_the_scale_is_the_mean_spread_of_what_has_one_with_its_weight() -> None:
     assert potential_scale(flat) == 1.0
     weighted = FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2]], np.eye(2), weight=[2.0, -4.0])
     assert potential_scale(weighted) == 3.0
-
-
-# -- weights and structured pairs -------------------------------------------------------------------------------------
-
-
-def messages_of(problem: Problem, seed: int, general: bool = True) -> Messages:
-    weights, tour = random_weights(problem, seed), Tour.of(problem)
-    return TableMessages(problem, tour, weights) if general else make_messages(problem, tour, weights)
-
-
-def assert_same(one: Messages, two: Messages) -> None:
-    """Some iterations, labels, values and bounds are the same."""
-    for flooding, begin, end in ((True, 0, 3), (False, 3, 5)):
-        schedule = MessageSchedule(flooding, damping=0.3, tol=-1.0)
-        done, change = one.iterate(schedule, begin, end)
-        assert two.iterate(schedule, begin, end) == (done, pytest.approx(change, abs=1e-9))
-        for in_order in (True, False):
-            labels = one.decode(in_order)
-            assert one.value(labels) == pytest.approx(two.value(labels), abs=1e-9)
-        assert one.bound() == pytest.approx(two.bound(), abs=1e-9)
-
-
-@given(recipe=recipes(), seed=st.integers(0, 99))
-def test_messages_with_weights_are_those_of_expanded_tables(recipe: Recipe, seed: int) -> None:
-    graph = weighted(recipe, seed).graph()
-    one, two = (messages_of(Problem.compile(some), seed) for some in (graph, graph.expanded()))
-    if np.array_equal(one.problem.order, two.problem.order):  # a weight of 0 may make another order
-        assert_same(one, two)
-    labels = one.decode(True)
-    assert one.value(labels) == pytest.approx(graph.value(labels), abs=1e-9)
-    assert one.bound() >= brute_force(graph)[0] - 1e-9
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_weights_of_binary_pairs_become_couplings(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    edges = np.array([random.permutation(7)[:2] for _ in range(12)])
-    unary, tables = random.normal(size=(7, 2)), random.normal(size=(2, 2))
-    graph = FactorGraph.from_pairwise(unary, edges, tables, weight=random.normal(size=12))
-    one, two = (messages_of(Problem.compile(some), seed, False) for some in (graph, graph.expanded()))
-    assert isinstance(one, PairMessages) and isinstance(two, PairMessages)
-    assert_same(one, two)
-    labels = one.decode(True)
-    assert one.value(labels) == pytest.approx(graph.value(labels), abs=1e-9)
-
-
-@given(seed=st.integers(0, 999), states=st.integers(4, 9), hard=st.booleans())
-def test_messages_through_structured_pairs_are_those_of_tables(seed: int, states: int, hard: bool) -> None:
-    graph = structured_graph(seed, states=states, hard=hard)
-    one, two = messages_of(with_forms(graph), seed), messages_of(without_forms(graph), seed)
-    assert_same(one, two)
-    assert isinstance(one, TableMessages) and isinstance(two, TableMessages)
-    np.testing.assert_allclose(one.tables.belief, two.tables.belief, atol=1e-9)
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------

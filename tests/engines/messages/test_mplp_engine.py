@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.messages.cluster_search import (
@@ -22,8 +21,8 @@ from mapmrf.engines.messages.mplp import Dual, FactorOrder
 from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
-from pairwise_models import image, structured_graph, with_forms, without_forms
-from strategies import Recipe, brute_force, random_recipe, recipes, some_labels, weighted
+from pairwise_models import image
+from strategies import Recipe, brute_force, random_recipe, recipes, some_labels
 
 
 @pytest.mark.parametrize(("states", "side"), [(2, 500), (9, 300)])
@@ -42,21 +41,6 @@ def test_threads_change_no_bit_of_the_messages_or_the_bound(states: int, side: i
     assert np.array_equal(*labels) and not np.array_equal(*labels[0])
     assert np.array_equal(duals[0].regions.belief, duals[1].regions.belief)
     assert np.array_equal(duals[0].regions.lam, duals[1].regions.lam)
-    assert bounds[0] == pytest.approx(plain_bound(duals[0]), rel=1e-12)
-
-
-def plain_bound(dual: Dual) -> float:
-    """The bound of a model of pairs, in numpy."""
-    regions = dual.regions
-    k = len(regions.belief) // dual.n_vars
-    lam = regions.lam.reshape(-1, 2, k)
-    table = regions.theta_t.reshape(k, k)
-    total = dual.constant + regions.belief.reshape(-1, k).max(axis=1).sum()
-    for begin in range(0, len(lam), 10_000):
-        some = slice(begin, begin + 10_000)
-        entries = regions.weight[some, None, None] * table - lam[some, 0, :, None] - lam[some, 1, None, :]
-        total += entries.max(axis=(1, 2)).sum()
-    return float(total)
 
 
 # -- the incumbent ----------------------------------------------------------------------------------------------------
@@ -106,69 +90,6 @@ def test_an_incumbent_that_no_variable_improves_is_not_climbed_again() -> None:
     warm = ClimbingIncumbent(Problem.compile(graph), Start(np.array([1, 1, 0])))
     warm.offer(np.array([1, 1, 0]))  # a warm start may be no optimum
     assert warm.labels is not None and warm.labels.tolist() == [1, 1, 1]
-
-
-# -- weights and structured pairs -------------------------------------------------------------------------------------
-
-
-def assert_same(*problems: Problem) -> None:
-    one, two = (Dual.build(problem, "model", "alternate", 0) for problem in problems)
-    for dual in (one, two):
-        dual.passes(0, 5)
-    np.testing.assert_allclose(one.regions.belief, two.regions.belief, atol=1e-9)
-    assert one.bound() == pytest.approx(two.bound(), abs=1e-9)
-    value = problems[0].graph.value
-    assert value(one.decode(False)) == pytest.approx(value(two.decode(False)), abs=1e-9)
-
-
-def clustered(problem: Problem, optimum: float) -> float:
-    """The bound after some rounds of clusters."""
-    clusters = Clusters(Dual.build(problem, "model", "alternate", 0), 10**7)
-    for k in range(3):
-        search = ClusterSearch(clusters, triplets=True, cycles=True, projections=2, max_length=6)
-        list(search.run(20, -1.0, 10**6))
-        clusters.add(search.found)
-        clusters.passes(k, k + 1)
-        assert clusters.bound() >= optimum - 1e-8
-    return clusters.bound()
-
-
-@given(recipe=recipes(), seed=st.integers(0, 99))
-def test_weights_are_part_of_the_tables_in_passes_and_in_clusters(recipe: Recipe, seed: int) -> None:
-    graph = weighted(recipe, seed).graph()
-    problems, optimum = (Problem.compile(graph), Problem.compile(graph.expanded())), brute_force(graph)[0]
-    assert_same(*problems)
-    one, two = (clustered(problem, optimum) for problem in problems)
-    assert one == pytest.approx(two, abs=1e-7)
-
-
-@given(seed=st.integers(0, 999), states=st.integers(4, 9), hard=st.booleans())
-def test_mplp_on_structured_pairs_is_mplp_on_tables(seed: int, states: int, hard: bool) -> None:
-    graph = structured_graph(seed, states=states, hard=hard)
-    assert_same(with_forms(graph), without_forms(graph))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_pairs_with_clusters_are_tables_from_then_on(seed: int) -> None:
-    graph = structured_graph(seed, n_vars=8)
-    one, two = with_forms(graph), without_forms(graph)
-    before = one.forms.of.copy()
-    assert clustered(one, -np.inf) == pytest.approx(clustered(two, -np.inf), abs=1e-8)
-    assert np.array_equal(one.forms.of, before)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_hanging_trees_of_structured_pairs_are_solved_at_once(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    apart = np.abs(np.arange(9)[:, None] - np.arange(9))
-    edges = [[random.integers(i), i] for i in range(1, 12)]
-    graph = FactorGraph.from_pairwise(
-        random.normal(size=(12, 9)), edges, -np.minimum(apart, 3.0), weight=random.exponential(size=11)
-    )
-    dual = Dual.build(Problem.compile(graph), "variables", "alternate", 0)
-    assert len(dual.scratch[0].pairs.forms.of) and len(dual.visit) == 0
-    assert graph.value(dual.decode(False)) == pytest.approx(dual.bound(), abs=1e-9)
-    assert dual.bound() == pytest.approx(mapmrf.solve(graph.expanded(), "branch").value, abs=1e-9)
 
 
 # -- clusters ---------------------------------------------------------------------------------------------------------

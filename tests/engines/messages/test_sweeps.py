@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mapmrf
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.messages import trws_pairwise
@@ -308,14 +307,6 @@ def test_the_bound_never_rises_and_always_holds(
     for engine in engines(graph, order, LabelPasses, *spins):
         assert_falling(bounds(engine, 30), brute_force(graph)[0], tol=1e-10)
         assert engine.figures.value == pytest.approx(graph.value(engine.best), rel=1e-11, abs=1e-11)
-
-
-@given(seed=SEEDS, kinds=KINDS, method=st.sampled_from(["trws", "adsal"]), size=st.sampled_from([2, 3, 5]))
-def test_weights_are_as_good_as_tables_that_contain_them(seed: int, kinds: list[str], method: str, size: int) -> None:
-    graph = model(seed, kinds, 6, 10, (size, size), weighted=True)
-    one, other = (mapmrf.solve(g, method, max_iterations=30) for g in (graph, graph.expanded()))
-    assert one.value == pytest.approx(other.value, rel=1e-9, abs=1e-9)
-    assert one.bound == pytest.approx(other.bound, rel=1e-6, abs=1e-6)
 
 
 @given(seed=SEEDS, size=st.sampled_from([2, 4, 6]), order=ORDERS)

@@ -29,14 +29,6 @@ def test_a_pass_never_lowers_the_value(recipe: Recipe, data: st.DataObject, widt
 
 
 @given(recipe=with_weights(recipes()), data=st.data())
-def test_with_room_for_all_tables_one_pass_finds_the_optimum(recipe: Recipe, data: st.DataObject) -> None:
-    graph = recipe.graph()
-    labels = some_labels(recipe, data)
-    BlockMoves(Problem.compile(graph), 1).optimise(labels, 40.0)
-    assert graph.value(labels) == pytest.approx(brute_force(graph)[0])
-
-
-@given(recipe=with_weights(recipes()), data=st.data())
 def test_only_the_region_changes_and_is_optimal_given_the_rest(recipe: Recipe, data: st.DataObject) -> None:
     graph = recipe.graph()
     labels = some_labels(recipe, data)

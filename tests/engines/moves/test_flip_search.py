@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.arrays import blank
 from mapmrf.compilation.jit import compiled
 from mapmrf.datasets import grid
 from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
-from mapmrf.engines.moves.flip_state import floor_of, lay_out, local_scale, table_places
+from mapmrf.engines.moves.flip_state import floor_of, lay_out, local_scale
 from mapmrf.engines.moves.kicks import BlockKicks, SearchKicks
 from mapmrf.engines.moves.local_search import ForcedStates
 from mapmrf.engines.reduction.reduction import _reducible
@@ -32,23 +31,6 @@ from strategies import (
     some_labels,
     with_weights,
 )
-
-
-def climb(search: FlipSearch | ChainSearch, start: np.ndarray, entries: int) -> list[int]:
-    search.restart(start)
-    while not search.at_rest:
-        search.run(entries)
-    return search.labels().tolist()
-
-
-@pytest.mark.parametrize("chains", [False, True])
-@given(recipe=with_weights(recipes()), entries=st.integers(1, 30), size=st.integers(1, 3))
-@settings(max_examples=15)
-def test_short_runs_end_where_a_long_one_does(chains: bool, recipe: Recipe, entries: int, size: int) -> None:
-    problem = Problem.compile(recipe.graph())
-    start = np.zeros(problem.n_vars, dtype=np.int64)
-    searches = [ChainSearch(problem, 10, size, 1) if chains else FlipSearch(problem, size) for _ in range(2)]
-    assert climb(searches[0], start, entries) == climb(searches[1], start, 10**9)
 
 
 @given(recipe=with_weights(recipes()), entries=st.integers(1, 40), data=st.data())
@@ -123,20 +105,6 @@ def test_the_labels_between_two_runs_never_get_worse(
         value = max(now, value)
 
 
-@given(recipe=with_weights(recipes() | hard_recipes()), entries=st.integers(1, 50), seed=st.integers(0, 3))
-@settings(max_examples=10)
-@pytest.mark.parametrize("repair", ["flips", "chains"])
-def test_short_runs_of_kicks_end_where_a_long_one_does(repair: str, recipe: Recipe, entries: int, seed: int) -> None:
-    problem = Problem.compile(recipe.graph())
-    found = []
-    for size in (entries, 10**9):
-        kicks = kicks_of(problem, repair, 5, seed)
-        while kicks.done < 20:
-            kicks.run(size, 20, 0.0)
-        found.append((kicks.labels().tolist(), kicks.taken))
-    assert found[0] == found[1]
-
-
 def test_a_restart_forgets_a_kick_under_way() -> None:
     problem = Problem.compile(grid(10, 10, 3.0, seed=3))
     kicks = kicks_of(problem, "chains", 20, 0)
@@ -180,26 +148,6 @@ def test_neighbours_follow_a_forced_state() -> None:
 # -- the layout -------------------------------------------------------------------------------------------------------
 
 
-@given(recipe=with_weights(recipes()), data=st.data())
-def test_the_places_of_a_labelling_hold_its_potentials(recipe: Recipe, data: st.DataObject) -> None:
-    graph = recipe.graph()
-    problem, labels = Problem.compile(graph), some_labels(recipe, data)
-    model, places = lay_out(problem), table_places(problem, labels)
-    weight = model.weight if graph.weight is not None else 1.0
-    value = graph.constant + model.theta_v[model.var_ptr[:-1] + labels].sum() + (weight * model.theta_t[places]).sum()
-    assert value == pytest.approx(graph.value(labels))
-
-
-@given(recipe=with_weights(recipes()))
-def test_both_lists_of_the_layout_hold_the_same_edges(recipe: Recipe) -> None:
-    model = lay_out(Problem.compile(recipe.graph()))
-    owner = np.repeat(np.arange(len(model.table_at)), np.diff(model.scope_ptr))
-    by_factor = sorted(zip(model.scope.tolist(), owner.tolist(), model.scope_stride.tolist(), strict=True))
-    variable = np.repeat(np.arange(len(model.card)), np.diff(model.nbr_ptr))
-    by_variable = zip(variable.tolist(), model.factor_of.tolist(), model.stride_of.tolist(), strict=True)
-    assert sorted(by_variable) == by_factor
-
-
 def test_a_problem_is_laid_out_once_and_let_go() -> None:
     problem = Problem.compile(random_recipe(1, 6, 8).graph())
     assert lay_out(problem) is lay_out(problem)
@@ -219,15 +167,6 @@ class Tally:
 def add(tally: Tally, gain: float) -> None:
     tally.tried += 1
     tally.gain += gain
-
-
-@pytest.mark.parametrize("python", [False, True])
-def test_kernels_write_to_records(python: bool) -> None:
-    tally = blank(Tally)
-    kernel = add.py_func if python else add  # type: ignore[attr-defined]
-    kernel(tally, 0.5)
-    kernel(tally, 1.5)
-    assert (tally.tried, tally.gain) == (2, 2.0)
 
 
 def test_kernels_are_compiled_once_for_models_with_and_without_weights() -> None:

@@ -17,12 +17,10 @@ from mapmrf.engines.moves.local_search import Ascent, LocalSearch
 from mapmrf.model.problem import Problem
 from strategies import (
     Recipe,
-    assert_no_flip_helps,
     hard_recipes,
     one_changed,
     random_recipe,
     recipes,
-    some_labels,
     with_weights,
 )
 
@@ -56,19 +54,6 @@ def test_perturbations_find_more_than_the_ascent_alone() -> None:
     assert local.incumbent.value > first + 1.0
 
 
-def test_a_large_budget_in_pieces_descends_to_the_same_optimum() -> None:
-    graph = random_recipe(5, 30, 60, hard=0.1).graph()
-    problem, start = Problem.compile(graph), np.zeros(30, dtype=np.int64)
-    whole, pieces = LocalSearch(problem, start, 0), LocalSearch(problem, start, 0)
-    whole.run(10**6, 0)
-    n_runs = 0
-    while pieces.descending:
-        pieces.run(10, 0)
-        n_runs += 1
-    assert n_runs > 3
-    assert pieces.incumbent.value == whole.incumbent.value
-
-
 # -- single-variable ascent -------------------------------------------------------------------------------------------
 
 
@@ -80,13 +65,6 @@ def climb(graph: FactorGraph, start: np.ndarray, entries: int = 10**9) -> np.nda
         ascent.run(10**9, entries)
         assert ascent.visits > before
     return ascent.labels
-
-
-@given(recipe=with_weights(recipes()), data=st.data())
-def test_at_the_end_no_single_flip_helps(recipe: Recipe, data: st.DataObject) -> None:
-    graph = recipe.graph()
-    start = some_labels(recipe, data)
-    assert_no_flip_helps(graph, start, climb(graph, start))
 
 
 @given(recipe=with_weights(hard_recipes()), entries=st.integers(1, 20))

@@ -238,14 +238,6 @@ def test_without_cuts_the_bound_becomes_that_of_the_local_polytope() -> None:
     assert relaxed is not None and relaxed - 1e-9 <= form.value(solver.bound) <= relaxed + 1e-3 * abs(relaxed)
 
 
-def test_rounds_decide_a_frustrated_grid() -> None:
-    graph = spins(10)
-    optimum = mapmrf.solve(graph, "branch").value
-    planes = run_rounds(graph, 30, optimum, spins=True)
-    assert planes.bound == pytest.approx(optimum, abs=1e-3)
-    assert planes.n_cuts > 0 and planes.n_rounds == 30
-
-
 def test_no_cut_is_there_twice() -> None:
     cuts = run_rounds(complete(12), 6, spins=True).solver.cuts
     assert len(np.unique(cuts.code)) == cuts.n

@@ -119,13 +119,6 @@ def test_what_is_found_is_a_chordless_odd_cycle_of_the_violation_given(
         assert len(inside) == len(edges)
 
 
-def test_every_labelling_satisfies_all_odd_cycles() -> None:
-    n, pairs = 5, np.array(list(itertools.combinations(range(5), 2)))
-    for labels in itertools.product([0, 1], repeat=n):
-        x = np.array(labels)
-        assert not separate(n, pairs, (x[pairs[:, 0]] != x[pairs[:, 1]]).astype(float))[0]
-
-
 def test_work_in_pieces_finds_the_same() -> None:
     random = np.random.default_rng(0)
     pairs = np.array(list(itertools.combinations(range(8), 2)))

@@ -12,25 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from binary_models import binary_graphs
 from mapmrf import FactorGraph
 from mapmrf.engines.program.binary_program import Compact, is_compact
-from mapmrf.engines.program.program import lagrangian, value_range
+from mapmrf.engines.program.program import value_range
 from mapmrf.engines.program.solvers import highs_failure, scip_failure
 from mapmrf.model.problem import Problem
-from strategies import brute_force
-
-
-@given(graph=binary_graphs(), seed=st.integers(0, 2**16))
-@settings(max_examples=30)
-def test_the_bound_of_the_relaxation_holds_for_any_weights(graph: FactorGraph, seed: int) -> None:
-    program = Compact.build(Problem.compile(graph)).program
-    weights = np.random.default_rng(seed).normal(size=program.rows.n)
-    bound, reduced = lagrangian(program, program.rows, weights)
-    assert bound >= brute_force(graph)[0]
-    assert len(reduced) == len(program.cost)
 
 
 def test_spread_is_the_largest_difference_of_values() -> None:

@@ -191,6 +191,11 @@ def near(one: str, other: str) -> bool:
         return False
 
 
+def test_a_newcomers_twelve_tasks_take_fifteen_lines_each() -> None:
+    lines = [block.code.count("\n") for block in blocks(DOCS / "tasks.md", "python")]
+    assert len(lines) == 1 + 12 and max(lines) <= 15
+
+
 # -- what exists ------------------------------------------------------------------------------------------------------
 
 

@@ -37,7 +37,9 @@ def main() -> None:
     flat = flattened(picture, 60 // given.shrink)
     calm = ndimage.gaussian_filter(flat, 3 / given.shrink)
     markers = np.select([calm < 20, calm > 80], [1, 2], 0)  # as in scikit-image: 0 is not marked
-    answer = images.segment(flat, 2, weight=10.0, floor=0.3, neighbours=8, time_limit=given.seconds)  # dark and bright
+    answer = images.segment(
+        flat, 2, weight=10.0, floor=0.3, neighbours=8, solve={"time_limit": given.seconds}
+    )  # two brightnesses
     report("segment", answer.result)
     began = time.perf_counter()
     with warnings.catch_warnings():

@@ -254,11 +254,12 @@ def test_channels_may_be_on_any_axis() -> None:
     assert np.array_equal(last.weight, first.weight)
     weights = images.contrast_weights(np.moveaxis(image, -1, 1), channel_axis=1)
     assert np.array_equal(weights[0, 1], images.contrast_weights(image, channel_axis=-1)[0, 1])
-    assert set(images.contrast_weights(image)) == {(0, 0, 1), (0, 1, 0), (1, 0, 0)}  # no channels: a volume
+    volume = images.contrast_weights(image, channel_axis=None)
+    assert set(volume) == {(0, 0, 1), (0, 1, 0), (1, 0, 0)}
     with pytest.raises(GraphError, match=r"offset \(0, 0, 1\), expected 2 whole numbers.*is channel_axis missing"):
-        images.grid_model(unary, weight=images.contrast_weights(image))
+        images.grid_model(unary, weight=volume)
     with pytest.raises(OptionError, match="neighbours is 8, expected 6, 18 or 26 on 3 axes; is channel_axis missing"):
-        images.contrast_weights(image, neighbours=8)
+        images.contrast_weights(image, neighbours=8, channel_axis=None)
     refuses(GraphError, "channels on axis 3", images.contrast_weights, image, channel_axis=3)
 
 

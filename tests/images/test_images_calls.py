@@ -32,7 +32,7 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[FactorGraph]:
         models.append(graph)
         return mapmrf.solve(graph, *arguments, **options)
 
-    monkeypatch.setattr(solving, "solve", spy)
+    monkeypatch.setattr(solving, "solve_model", spy)
     return models
 
 
@@ -96,7 +96,7 @@ def test_a_number_of_labels_groups_by_colour_and_costs_of_labels_merge_groups() 
 
 def test_label_costs_give_the_best_of_all_labellings(solved: list[FactorGraph]) -> None:
     picture = np.array([[0.0, 0.1, 0.5, 0.6, 0.9]])
-    answer = images.segment(picture, 3, weight=0.2, label_costs=[0.5, 1.5, 0.5], method="exhaustive")
+    answer = images.segment(picture, 3, weight=0.2, label_costs=[0.5, 1.5, 0.5], solve="exhaustive")
     plain, priced = solved
     prices = np.array([0.5, 1.5, 0.5])
     best = max(
@@ -105,6 +105,17 @@ def test_label_costs_give_the_best_of_all_labellings(solved: list[FactorGraph]) 
     assert answer.labels[0].tolist() == list(best)
     assert answer.result.value == pytest.approx(plain.value(best) - prices[np.unique(np.array(best))].sum())
     assert priced.n_vars == 8
+
+
+def test_markers_whose_colours_say_nothing_are_joined_by_contrast_alone() -> None:
+    """Marked are the darkest of a background that brightens to one side, and the brightest of the objects."""
+    background = np.linspace(0.0, 0.6, 10)[None].repeat(8, axis=0)
+    picture = np.where(BLOCK == 1, background + 0.3, background)
+    marks = np.select([picture < 0.1, (picture > 0.75) & (BLOCK == 1)], [1, 2], 0)
+    for weight in (0.1, 30.0):
+        answer = images.segment(picture, marks, unmarked=0, components=0, weight=weight)
+        assert np.array_equal(answer.labels, BLOCK)
+    assert not np.array_equal(images.segment(picture, marks, unmarked=0, weight=0.1).labels, BLOCK)
 
 
 def test_labels_are_given_up_only_where_that_pays() -> None:
@@ -121,7 +132,7 @@ def test_labels_are_given_up_only_where_that_pays() -> None:
 def test_denoise_solves_the_model_of_its_formula(solved: list[FactorGraph]) -> None:
     levels = np.array([0.0, 0.5, 2.0])
     picture = RNG.random((2, 3))
-    answer = images.denoise(picture, levels, noise=0.4, weight=0.3, truncation=2.0, method="exhaustive")
+    answer = images.denoise(picture, levels, noise=0.4, weight=0.3, truncation=2.0, solve="exhaustive")
     pairs = [((r, c), (r, c + 1)) for r in range(2) for c in range(2)] + [((0, c), (1, c)) for c in range(3)]
 
     def value(labels: tuple[int, ...]) -> float:
@@ -141,7 +152,7 @@ def test_denoise_solves_the_model_of_its_formula(solved: list[FactorGraph]) -> N
 def test_denoise_knows_the_noise_and_comes_nearer_to_the_truth(shape: tuple[int, ...]) -> None:
     truth = 50.0 * (np.indices(shape)[0] > shape[0] // 2) + 20.0
     noisy = truth + RNG.normal(0, 5.0, shape)
-    answer = images.denoise(noisy, 16, method="trws", time_limit=None)
+    answer = images.denoise(noisy, 16, solve={"method": "trws", "time_limit": None})
     assert answer.image.shape == shape
     assert np.abs(answer.image - truth).mean() < 0.6 * np.abs(noisy - truth).mean()
 
@@ -150,11 +161,11 @@ def test_denoise_knows_the_noise_and_comes_nearer_to_the_truth(shape: tuple[int,
 def test_channels_are_denoised_separately() -> None:
     colour = RNG.random((6, 7, 3))
     levels = np.linspace(0, 1, 5)
-    together = images.denoise(colour, levels, noise=0.2, channel_axis=-1, method="trws")
-    apart = [images.denoise(colour[..., c], levels, noise=0.2, method="trws") for c in range(3)]
+    together = images.denoise(colour, levels, noise=0.2, solve="trws")
+    apart = [images.denoise(colour[..., c], levels, noise=0.2, solve="trws") for c in range(3)]
     assert together.image.shape == together.labels.shape == colour.shape
     assert together.result.value == pytest.approx(sum(answer.result.value for answer in apart), rel=1e-6)
-    first = images.denoise(np.moveaxis(colour, -1, 0), levels, noise=0.2, channel_axis=0, method="trws")
+    first = images.denoise(np.moveaxis(colour, -1, 0), levels, noise=0.2, channel_axis=0, solve="trws")
     assert np.array_equal(np.moveaxis(first.image, 0, -1), together.image)
 
 
@@ -170,6 +181,17 @@ def test_missing_pixels_are_filled_in_and_pixels_outside_of_the_mask_kept() -> N
     assert answer.image[7, 9] == 123.0
     assert answer.labels[7, 9] == -1
     assert np.array_equal(answer.image[keep], picture[keep])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "bool", "float32", "float64"])
+def test_pictures_keep_their_type(dtype: str) -> None:
+    most = 200 if dtype == "uint8" else 1
+    noisy = (most * (GREY > 0.5)).astype(dtype)
+    answer = images.denoise(noisy, 9, noise=0.2)
+    assert answer.image.dtype == noisy.dtype
+    assert np.array_equal(answer.image, noisy)
+    halves = images.denoise(noisy, [0.5, 1.5], noise=0.2).image
+    assert halves.dtype == (dtype if dtype.startswith("float") else np.float64)
 
 
 # -- stereo -----------------------------------------------------------------------------------------------------------
@@ -204,26 +226,57 @@ def test_stereo_leaves_out_what_is_not_in_the_mask() -> None:
     assert np.all(answer.image[3:-3, 8:-3] == 3)
 
 
+def test_labels_from_coarse_to_fine_come_near_the_best_and_keep_the_edges() -> None:
+    row, column = np.indices((60, 70))
+    truth = np.where((row > 20) & (row < 45) & (column > 15) & (column < 50), 30.0, 4 + row / 10)
+    unary = images.unary_from_differences(truth + RNG.normal(0, 1.0, truth.shape), range(40), truncation=9.0)
+    for weights in (images.contrast_weights(truth, 0.8, floor=0.5), images.contrast_weights(0 * truth, 0.8)):
+        table = images.smoothness_table("linear", 40, truncation=6.0)
+        graph = images.grid_model(unary, table, weight=weights)
+        start = solving.coarse_to_fine(unary, table, weights, solving.Solving.of(None, "fast"))
+        best = mapmrf.solve(graph, "trws", max_iterations=30)
+        assert graph.value(start.ravel()) > best.value - 0.02 * abs(best.value)
+        assert np.mean(np.abs(start - truth) > 2) < 0.02
+
+
 # -- what all of them share -------------------------------------------------------------------------------------------
 
 
-def test_options_reach_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_of_solve_reach_the_solver_and_fast_takes_a_quick_method(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
 
-    def spy(graph: FactorGraph, method: Any, **options: Any) -> mapmrf.Result:
-        seen.append({"method": method, **options})
-        return mapmrf.solve(graph, method, **options)
+    def spy(graph: FactorGraph, **options: Any) -> mapmrf.Result:
+        seen.append(options)
+        return mapmrf.solve(graph, **options)
 
-    monkeypatch.setattr(solving, "solve", spy)
-    method = mapmrf.ICM(starts=2)
-    chosen: dict[str, Any] = {"method": method, "time_limit": 9.0, "gap_tolerance": 0.5, "threads": 2, "seed": 7}
+    monkeypatch.setattr(solving, "solve_model", spy)
+    chosen = {"method": mapmrf.ICM(starts=2), "time_limit": 9.0, "gap_tolerance": 0.5, "threads": 2, "seed": 7}
     left, right = shifted(1)
-    images.segment(GREY, MARKED, **chosen)
-    images.denoise(GREY, 4, **chosen)
-    images.stereo(left, right, 3, **chosen)
-    assert len(seen) == 3
-    for options in seen:
-        assert {name: options[name] for name in chosen} == chosen
+    calls = {"maxflow": (images.segment, GREY, MARKED), "expansion": (images.segment, GREY, 3)}
+    calls |= {"trws": (images.denoise, GREY, 4), "icm": (images.stereo, left, right, 12)}
+    for method, (call, *given) in calls.items():
+        call(*given, solve=chosen, preset="fast")
+        assert 8.0 < seen[-1].pop("time_limit") <= 9.0  # of which the start of `stereo` takes a part
+        assert all(seen[-1][name] == value for name, value in chosen.items() if name != "time_limit")
+        assert call(*given, preset="fast").result.method == method
+        assert call(*given, solve="icm").result.method == "icm"
+        assert (seen[-1]["gap_tolerance"], seen[-1]["time_limit"] <= 30) == (1e-4, True)
+
+
+def test_the_axis_of_channels_is_guessed_as_for_photographs_and_refused_where_it_may_be_either() -> None:
+    colour = np.stack([GREY, 1 - GREY, GREY], axis=-1)
+    answer = images.segment(colour, 2)
+    assert answer.image.shape == GREY.shape
+    assert np.array_equal(answer.image, images.segment(np.moveaxis(colour, -1, 0), 2, channel_axis=0).image)
+    assert images.segment(colour, 2, channel_axis=None).image.shape == colour.shape
+    keep = np.ones(GREY.shape, dtype=bool)
+    for five in (np.dstack([GREY] * 5), colour):
+        assert images.segment(five, 2, mask=keep).image.shape == GREY.shape
+        assert images.segment(five, 2, mask=np.dstack([keep] * five.shape[-1])).image.shape == five.shape
+        assert images.denoise(five, 4, missing=~keep | (GREY > 9)).result.labels.size == five.size
+    assert set(images.contrast_weights(colour)) == {(0, 1), (1, 0)}
+    with pytest.raises(GraphError, match=r"\(3, 8, 10\): give channel_axis=0 if the first axis holds channels, None"):
+        images.denoise(np.moveaxis(colour, -1, 0))
 
 
 REFUSED: list[tuple[Any, dict[str, Any], type[mapmrf.MapMRFError], str]] = [
@@ -240,8 +293,17 @@ REFUSED: list[tuple[Any, dict[str, Any], type[mapmrf.MapMRFError], str]] = [
     (images.segment, {"spacing": (1.0,)}, OptionError, r"spacing is \[1.0\], expected 2 numbers"),
     (images.segment, {"label_costs": [1.0]}, GraphError, r"label_costs have shape \(1,\)"),
     (images.segment, {"image": np.full(BLOCK.shape, np.nan)}, GraphError, "the image holds nan"),
-    (images.segment, {"time_limit": -1.0}, OptionError, "time_limit is -1.0|time limit"),
-    (images.segment, {"method": "cut"}, mapmrf.UnknownName, "cut"),
+    (images.segment, {"components": -1}, OptionError, "components is -1, expected at least 0"),
+    (images.segment, {"channel_axis": "last"}, OptionError, "channel_axis is 'last', expected the number of an axis"),
+    (images.segment, {"preset": "slow"}, OptionError, "preset is 'slow', expected one of default, fast"),
+    (
+        images.segment,
+        {"solve": 3},
+        OptionError,
+        "solve is 3, expected a method, or a dict of arguments of mapmrf.solve",
+    ),
+    (images.segment, {"solve": {"time_limit": -1.0}}, OptionError, "time_limit is -1.0"),
+    (images.segment, {"solve": "cut"}, mapmrf.UnknownName, "cut"),
     (images.denoise, {"values": 1}, OptionError, "values is 1, expected at least 2 grey levels"),
     (images.denoise, {"values": 2.5}, OptionError, "values is 2.5"),
     (images.denoise, {"noise": 0.0}, OptionError, "noise is 0.0, expected a finite number above 0"),

@@ -18,6 +18,8 @@ from mapmrf.errors import GraphError, OptionError
 Offset = tuple[int, ...]
 """Offset from a pixel to its neighbour, (rows, columns) in an image; the first non-zero number is positive."""
 Slices = tuple[slice, ...]
+ChannelAxis = int | str | None
+"""The axis of the channels, None if there is none, or ``"guess"``."""
 
 
 def neighbour_offsets(n_dims: int, neighbours: int | None = None) -> tuple[Offset, ...]:
@@ -270,7 +272,7 @@ def contrast_weights(
     floor: float = 0.0,
     mask: ArrayLike | None = None,
     spacing: ArrayLike | None = None,
-    channel_axis: int | None = None,
+    channel_axis: ChannelAxis = "guess",
 ) -> dict[Offset, Floats]:
     """Weight pairs of neighbours by their similarity, so that borders between labels fall on edges of an image.
 
@@ -280,7 +282,7 @@ def contrast_weights(
     Parameters
     ----------
     guide : (H, W) or (H, W, C)
-        The image `I`, in any unit; a signal is (N,), a volume (D, H, W). With channels, `channel_axis` says where.
+        The image `I`, in any unit; a signal is (N,), a volume (D, H, W).
     weight
         Weight of two equal pixels at a distance of 1.
     neighbours, spacing : int, (n_axes,)
@@ -293,7 +295,8 @@ def contrast_weights(
     mask : (H, W)
         True for pixels to use; pairs with any other have weight 0. Pixels outside are not read.
     channel_axis
-        Axis of the channels, such as -1 for a colour photograph; None if there is none.
+        Axis of the channels, None if there is none. By default, the last axis holds channels if the mask has one axis
+        less; without a mask, if its size is 3 or 4 in an array of at least three axes, as in a colour photograph.
 
     Returns
     -------
@@ -307,6 +310,7 @@ def contrast_weights(
     >>> weights[0, 1].round(3).tolist(), weights[1, 0].shape
     ([[2.0, 0.022]], (0, 3))
     """
+    channel_axis = channel_axis_of(guide, channel_axis, None if mask is None else np.shape(mask), "the guide")
     image = channels_last(guide, channel_axis)
     shape, n_dims = image.shape[:-1], image.ndim - 1
     lattice = Lattice(shape, checked_mask(mask, shape))
@@ -369,6 +373,24 @@ def channels_last(image: ArrayLike, channel_axis: int | None, what: str = "the i
         axis = "" if channel_axis is None else f" and its channels on axis {channel_axis}"
         raise GraphError(f"{what} has shape {array.shape}{axis}, expected (H, W), (H, W, C) or the like")
     return array[..., None] if channel_axis is None else np.moveaxis(array, channel_axis, -1)
+
+
+def channel_axis_of(
+    image: ArrayLike, channel_axis: ChannelAxis, shape: tuple[int, ...] | None, what: str = "the image"
+) -> int | None:
+    """The axis as given, or a guess: from the shape of the pixels where that is known, else by the size of the axes."""
+    if not isinstance(channel_axis, str):
+        return channel_axis
+    if channel_axis != "guess":
+        raise OptionError(f"channel_axis is {channel_axis!r}, expected the number of an axis, None or 'guess'")
+    found = np.shape(image)
+    if shape is not None:
+        return None if found == shape else -1
+    if len(found) == 3 and found[0] in (3, 4) and found[-1] not in (3, 4):
+        raise GraphError(
+            f"{what} has shape {found}: give channel_axis=0 if the first axis holds channels, None for a volume"
+        )
+    return -1 if len(found) > 2 and found[-1] in (3, 4) else None
 
 
 def channels_for(image: ArrayLike, lattice: Lattice, channel_axis: int, what: str = "the guide") -> Floats:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints, offsets, short
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.images.grids import checked_prices, grid_model, to_image
 from mapmrf.images.neighbours import (
+    ChannelAxis,
     Lattice,
     Offset,
     bools,
+    channel_axis_of,
     channels_for,
     channels_last,
     check_weight,
@@ -27,17 +31,21 @@ from mapmrf.images.neighbours import (
     finite_inside,
     neighbour_offsets,
     numbers,
+    smoothness_table,
 )
 from mapmrf.images.unaries import kmeans, unary_from_differences, unary_from_seeds, unary_from_stereo, without_data
 from mapmrf.model.builders import as_ints
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
 from mapmrf.run.result import Result
-from mapmrf.run.solve import solve
+from mapmrf.run.solve import solve as solve_model
 
-TIME_LIMIT = 30.0  # default time limit of a one-call function, in seconds
+QUICK: dict[str, Any] = {"method": "trws", "max_iterations": 6}  # a good labelling of a relaxation that is nearly tight
 
-GAP_TOLERANCE = 1e-4  # default relative gap at which it ends
+LIMITS = {"time_limit": 30.0, "gap_tolerance": 1e-4}  # defaults of `solve=` in a one-call function
+
+Solve = str | Method | Mapping[str, Any] | None
+Preset = Literal["default", "fast"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,31 +80,33 @@ class LabelledImage:
         return np.array(self.image, dtype=dtype) if copy else np.asarray(self.image, dtype=dtype)
 
 
-class SolveOptions(NamedTuple):
-    """Options of `solve` that the one-call functions pass on."""
+class Solving(NamedTuple):
+    """How a one-call function solves its model: the arguments of `solve`, and whether a good labelling is enough."""
 
-    method: str | Method
-    time_limit: float | None
-    gap_tolerance: float
-    threads: int | None
-    seed: int
-    progress: bool
+    arguments: dict[str, Any]
+    fast: bool
 
-    def run(self, graph: FactorGraph, initial: Ints | None = None) -> Result:
-        return solve(graph, initial=initial, **self._asdict())
+    @classmethod
+    def of(cls, solve: Solve, preset: Preset) -> Solving:
+        if preset not in get_args(Preset):
+            raise OptionError(f"preset is {preset!r}, expected one of {', '.join(get_args(Preset))}")
+        given = solve if isinstance(solve, Mapping) else {} if solve is None else {"method": solve}
+        if not isinstance(given.get("method", ""), str | Method):
+            found = given["method"]
+            raise OptionError(f"solve is {found!r}, expected a method, or a dict of arguments of mapmrf.solve")
+        return cls({**LIMITS, **given}, preset == "fast" and "method" not in given)
 
-    def image(
-        self,
-        graph: FactorGraph,
-        shape: tuple[int, ...],
-        mask: Bools | None,
-        looks: NDArray[Any],
-        initial: Ints | None = None,
-    ) -> LabelledImage:
-        """Solve a model of pixels and show each label as one of `looks`, the last of which means no label."""
-        result = self.run(graph, initial)
-        labels = to_image(result, shape, mask=mask, label_costs=initial is not None)
-        return LabelledImage(looks[labels], labels, result)
+    def run(self, graph: FactorGraph, initial: Ints | None = None, **fast: Any) -> Result:
+        """Solve a model, with the arguments `fast` if a good labelling is enough."""
+        return solve_model(graph, **{"initial": initial, **(fast if self.fast else {}), **self.arguments})
+
+
+def labelled(
+    result: Result, shape: tuple[int, ...], mask: Bools | None, looks: NDArray[Any], label_costs: bool = False
+) -> LabelledImage:
+    """Show each label as one of `looks`, the last of which means no label."""
+    labels = to_image(result, shape, mask=mask, label_costs=label_costs)
+    return LabelledImage(looks[labels], labels, result)
 
 
 def give_up_labels(graph: FactorGraph, pixels: Ints, n_labels: int) -> Ints:
@@ -130,20 +140,16 @@ def segment(
     *,
     weight: float | None = None,
     sigma: float | None = None,
-    floor: float = 0.05,
+    floor: float | None = None,
     components: int = 5,
     neighbours: int | None = None,
     mask: ArrayLike | None = None,
     spacing: ArrayLike | None = None,
-    channel_axis: int | None = None,
+    channel_axis: ChannelAxis = "guess",
     label_costs: ArrayLike | None = None,
     unmarked: int = -1,
-    method: str | Method = "auto",
-    time_limit: float | None = TIME_LIMIT,
-    gap_tolerance: float = GAP_TOLERANCE,
-    threads: int | None = 1,
-    seed: int = 0,
-    progress: bool = False,
+    preset: Preset = "default",
+    solve: Solve = None,
 ) -> LabelledImage:
     """Segment an image or volume, from scribbles or into a number of colours.
 
@@ -159,24 +165,30 @@ def segment(
     weight
         Cost of a border of one pixel where the image has no contrast; by default 30 with scribbles and 5 without.
     sigma, floor
-        Difference that counts as contrast, and the share of the weight that remains across the strongest edge; see
-        `contrast_weights`.
+        Difference that counts as contrast, and the share of the weight that remains across the strongest edge, 0.05 by
+        default, 0 if colours are not learned; see `contrast_weights`.
     components
-        Gaussians per label, with scribbles.
+        Gaussians per label, with scribbles. With 0, colours are not learned: borders are found by contrast alone, for
+        markers that do not show what all of an object looks like.
     neighbours, spacing : int, (n_axes,)
         As for `grid_model`.
     mask : (H, W)
         True for pixels to be labelled; the others get `unmarked`.
     channel_axis
-        Axis of the channels. With scribbles, the default is the last axis if the image has one more than they;
-        without, the image has no channels by default.
+        Axis of the channels, None if there is none. By default, the last axis holds channels if scribbles or the mask
+        have one axis less; without them, if its size is 3 or 4 in an array of at least three axes, as in a photograph.
     label_costs : (L,)
         Cost of each label if any pixel has it, or one number for all; see `grid_model`. Labels with scribbles are
         always in use.
     unmarked
         The value of unmarked pixels in `seeds`: 0 for markers as in scikit-image.
-    method, time_limit, gap_tolerance, threads, seed, progress
-        As for `solve`. Use a method object such as ``mapmrf.TRWS(max_iterations=50)`` to set its options.
+    preset
+        ``default`` looks for the best labelling until the gap is small; ``fast`` is satisfied with a good one, without
+        a bound.
+    solve
+        How the model is solved: a method, such as ``mapmrf.TRWS(max_iterations=50)``, or a dict of arguments of
+        `mapmrf.solve`, such as ``{"method": "trws", "threads": 2}``. The default is `auto` with ``time_limit=30`` and
+        ``gap_tolerance=1e-4``.
 
     Returns
     -------
@@ -190,38 +202,45 @@ def segment(
     >>> segment([[0.0, 0.2, 0.1, 0.9, 1.0]], 2, weight=1.0).image.tolist()
     [[0, 0, 0, 1, 1]]
     """
-    if np.ndim(seeds) == 0:
-        pixels = channels_last(image, channel_axis)
+    solving, by_colour = Solving.of(solve, preset), np.ndim(seeds) == 0
+    seed = solving.arguments.get("seed", 0)
+    if by_colour:
+        known = None if mask is None else np.shape(mask)
+        pixels = channels_last(image, channel_axis_of(image, channel_axis, known))
         marks = np.full(pixels.shape[:-1], unmarked)
     else:
         marks = as_ints(seeds, "seeds")
         lattice = Lattice(marks.shape, checked_mask(mask, marks.shape))
-        pixels = channels_for(image, lattice, -1 if channel_axis is None else channel_axis, "the image")
+        axis = channel_axis_of(image, channel_axis, marks.shape)
+        pixels = channels_for(image, lattice, -1 if axis is None else axis, "the image")
     inside = checked_mask(mask, marks.shape)
     pixels = finite_inside(pixels, inside)
-    if np.ndim(seeds) == 0:
+    if by_colour:
         unary, looks = _by_colour(pixels, inside, int(as_ints(seeds, "seeds")), seed)
     else:
         looks, states = _states(marks, unmarked, inside)
         unary = unary_from_seeds(pixels, states, components=components, mask=inside, seed=seed)
     looks = np.append(looks, unmarked)
     if weight is None:
-        weight = 5.0 if np.ndim(seeds) == 0 else 30.0
+        weight = 5.0 if by_colour else 30.0
+    if floor is None:
+        floor = 0.0 if components == 0 and not by_colour else 0.05
     weights = contrast_weights(
         pixels, weight, neighbours=neighbours, sigma=sigma, floor=floor, mask=inside, spacing=spacing, channel_axis=-1
     )
-    options = SolveOptions(method, time_limit, gap_tolerance, threads, seed, progress)
     model = partial(grid_model, unary, weight=weights, mask=inside)
+    fast = "maxflow" if unary.shape[-1] == 2 else "expansion"
     if label_costs is None:
-        return options.image(model(), marks.shape, inside, looks)
+        return labelled(solving.run(model(), method=fast), marks.shape, inside, looks)
     # A labelling without label costs gets half of the time; then labels are given up, the most profitable first, as
     # long as that pays. Moves of single pixels alone would rarely give up a label.
-    options = options._replace(time_limit=None if time_limit is None else time_limit / 2)
+    limit = solving.arguments["time_limit"]
+    solving.arguments["time_limit"] = None if limit is None else limit / 2
     prices = checked_prices(label_costs, unary.shape[-1])  # refuses bad ones before anything is solved
-    plain = options.run(model()).labels
+    plain = solving.run(model(), method=fast).labels
     graph = model(label_costs=prices)
     start = give_up_labels(graph, plain, unary.shape[-1])
-    return options.image(graph, marks.shape, inside, looks, start)
+    return labelled(solving.run(graph, start, method="expansion"), marks.shape, inside, looks, label_costs=True)
 
 
 def _by_colour(pixels: Floats, inside: Bools | None, n_labels: int, seed: int) -> tuple[Floats, Ints]:
@@ -269,13 +288,9 @@ def denoise(
     neighbours: int | None = None,
     mask: ArrayLike | None = None,
     spacing: ArrayLike | None = None,
-    channel_axis: int | None = None,
-    method: str | Method = "auto",
-    time_limit: float | None = TIME_LIMIT,
-    gap_tolerance: float = GAP_TOLERANCE,
-    threads: int | None = 1,
-    seed: int = 0,
-    progress: bool = False,
+    channel_axis: ChannelAxis = "guess",
+    preset: Preset = "default",
+    solve: Solve = None,
 ) -> LabelledImage:
     """Remove noise from an image or volume, and fill in missing pixels: the `image` of the answer.
 
@@ -302,9 +317,10 @@ def denoise(
     mask : (H, W)
         True for pixels to be denoised; the others are left unchanged.
     channel_axis
-        Axis of the channels, such as -1 for a colour photograph; None if there is none.
-    method, time_limit, gap_tolerance, threads, seed, progress
-        As for `solve`. Use a method object such as ``mapmrf.TRWS(max_iterations=50)`` to set its options.
+        Axis of the channels, None if there is none. By default, the last axis holds channels if the mask or `missing`
+        have one axis less; without them, if its size is 3 or 4 in an array of at least three axes, as in a photograph.
+    preset, solve
+        As for `segment`.
 
     Examples
     --------
@@ -312,7 +328,10 @@ def denoise(
     >>> denoise(noisy, [1.0, 3.0, 5.0], noise=0.5).image.tolist()
     [1.0, 1.0, 1.0, 1.0, 5.0, 5.0, 5.0, 5.0]
     """
-    pixels = np.moveaxis(channels_last(image, channel_axis), -1, 0)  # (C, H, W): channels are slices without pairs
+    solving, dtype = Solving.of(solve, preset), np.asarray(image).dtype
+    shapes = [np.shape(array) for array in (mask, missing) if array is not None]
+    axis = channel_axis_of(image, channel_axis, shapes[0] if shapes else None)
+    pixels = np.moveaxis(channels_last(image, axis), -1, 0)  # (C, H, W): channels are slices without pairs
     shape = pixels.shape[1:]
     inside = checked_mask(mask, shape)
     lost = np.zeros(shape, dtype=bool) if missing is None else bools(missing, "missing", shape)
@@ -320,7 +339,7 @@ def denoise(
     if not known.any():
         raise GraphError("no pixel is known, expected some in the mask that are not missing")
     data = np.moveaxis(finite_inside(np.moveaxis(pixels, 0, -1), known), -1, 0)
-    levels = _grey_levels(values, data[:, known])
+    levels = _grey_levels(values, data[:, known], dtype)
     scale = _noise(data, known) if noise is None else noise
     if not 0 < scale < math.inf:
         raise OptionError(f"noise is {noise}, expected a finite number above 0")
@@ -329,26 +348,27 @@ def denoise(
     if missing is not None:
         unary = without_data(unary, np.broadcast_to(lost, data.shape))
     apart = checked_spacing(spacing, len(shape))
-    offsets = neighbour_offsets(len(shape), neighbours)
-    weights: dict[Offset, float] = {(0, *offset): weight / scale / distance(offset, apart) for offset in offsets}
+    steps = neighbour_offsets(len(shape), neighbours)
+    weights: dict[Offset, float] = {(0, *step): weight / scale / distance(step, apart) for step in steps}
     limit = None if truncation is None else truncation * scale
     full = None if inside is None else np.broadcast_to(inside, data.shape)
     graph = grid_model(unary, "linear", weight=weights, truncation=limit, values=levels, mask=full)
-    options = SolveOptions(method, time_limit, gap_tolerance, threads, seed, progress)
-    answer = options.image(graph, data.shape, full, np.append(levels, np.nan))
+    answer = labelled(solving.run(graph, **QUICK), data.shape, full, np.append(levels, np.nan))
     clean = answer.image if full is None else np.where(full, answer.image, pixels)
-    last = -1 if channel_axis is None else channel_axis
-    back = [np.moveaxis(array, 0, last) if channel_axis is not None else array[0] for array in (clean, answer.labels)]
+    if dtype.kind == "f" or (dtype.kind in "biu" and np.array_equal(levels, levels.astype(dtype))):
+        clean = clean.astype(dtype)
+    back = [array[0] if axis is None else np.moveaxis(array, 0, axis) for array in (clean, answer.labels)]
     return LabelledImage(back[0], back[1], answer.result)
 
 
-def _grey_levels(values: int | ArrayLike, known: Floats) -> Floats:
+def _grey_levels(values: int | ArrayLike, known: Floats, dtype: np.dtype[Any]) -> Floats:
     array = numbers(values, "values")
     if array.ndim == 1 and array.size and np.isfinite(array).all():
         return array
     if array.ndim > 0 or not array >= 2 or array != np.floor(array):
         raise OptionError(f"values is {values!r}, expected at least 2 grey levels, or the levels themselves")
-    return np.linspace(known.min(), known.max(), int(array))
+    levels = np.linspace(known.min(), known.max(), int(array))
+    return np.unique(np.rint(levels)) if dtype.kind in "biu" else levels
 
 
 def _noise(data: Floats, known: Bools) -> float:
@@ -383,12 +403,8 @@ def stereo(
     neighbours: int | None = None,
     mask: ArrayLike | None = None,
     channel_axis: int = -1,
-    method: str | Method = "auto",
-    time_limit: float | None = TIME_LIMIT,
-    gap_tolerance: float = GAP_TOLERANCE,
-    threads: int | None = 1,
-    seed: int = 0,
-    progress: bool = False,
+    preset: Preset = "default",
+    solve: Solve = None,
 ) -> LabelledImage:
     """Find the disparity of every pixel of a rectified stereo pair.
 
@@ -412,8 +428,8 @@ def stereo(
         `contrast_weights`.
     mask : (H, W)
         True for pixels that get a disparity; the others get -1.
-    method, time_limit, gap_tolerance, threads, seed, progress
-        As for `solve`. Use a method object such as ``mapmrf.TRWS(max_iterations=50)`` to set its options.
+    preset, solve
+        As for `segment`.
 
     Returns
     -------
@@ -426,6 +442,7 @@ def stereo(
     >>> stereo(np.roll(right, 2, axis=1), right, 4).image[3].tolist()[2:]
     [2, 2, 2, 2, 2, 2, 2]
     """
+    solving = Solving.of(solve, preset)
     unary = unary_from_stereo(
         left, right, disparities, matching="census", window=window, weight=data_weight, channel_axis=channel_axis
     )
@@ -436,6 +453,72 @@ def stereo(
     weights = contrast_weights(
         guide, weight, neighbours=neighbours, sigma=sigma, floor=floor, mask=inside, channel_axis=-1
     )
-    graph = grid_model(unary, "linear", weight=weights, truncation=truncation, values=steps, mask=inside)
-    options = SolveOptions(method, time_limit, gap_tolerance, threads, seed, progress)
-    return options.image(graph, shape, inside, np.append(steps, -1))
+    table = smoothness_table("linear", len(steps), truncation=truncation, values=steps)
+    graph = grid_model(unary, table, weight=weights, mask=inside)
+    if len(steps) <= FEW:
+        return labelled(solving.run(graph, **QUICK), shape, inside, np.append(steps, -1))
+    began, limit = time.perf_counter(), solving.arguments["time_limit"]
+    seen = unary if inside is None else np.where(inside[..., None], unary, 0.0)
+    start = coarse_to_fine(seen, table, weights, solving)
+    if limit is not None:
+        solving.arguments["time_limit"] = max(1e-3, limit - (time.perf_counter() - began))
+    result = solving.run(graph, start.ravel() if inside is None else start[inside], method="icm")
+    return labelled(result, shape, inside, np.append(steps, -1))
+
+
+# -- A start for many labels in a row: solve a picture of half the size, then choose among a few labels per pixel -----
+
+
+FEW = 8  # labels among which a pixel chooses
+
+
+def coarse_to_fine(unary: Floats, table: Floats, weights: Mapping[Offset, Floats], solving: Solving) -> Ints:
+    """Good labels (...) of a grid on which labels next to each other are alike; `table` is that of weight 1."""
+    from scipy.ndimage import maximum_filter, minimum_filter
+
+    shape, n_labels = unary.shape[:-1], unary.shape[-1]
+    limit = solving.arguments["time_limit"]
+    quick = {**QUICK, "time_limit": None if limit is None else limit / 8}  # for each of the sizes
+    quick["threads"] = solving.arguments.get("threads", 1)
+    if n_labels <= FEW or min(shape) < 16:
+        return to_image(solve_model(grid_model(unary, table, weight=weights), **quick), shape)
+    across = {o: _crossing(w, o) for o, w in weights.items() if np.count_nonzero(o) == 1}
+    coarse = coarse_to_fine(_halved(unary, range(len(shape))), table, across, solving)
+    near = coarse[np.ix_(*(np.arange(n) // 2 for n in shape))]
+    # Two runs of labels for every pixel, around the smallest and the largest label nearby, or one of twice the length.
+    half = FEW // 2
+    low, high = minimum_filter(near, 3), maximum_filter(near, 3)
+    apart = high - low >= half
+    first = np.clip(np.where(apart, low - 1, (low + high) // 2 - half + 1), 0, n_labels - FEW)
+    second = np.clip(np.where(apart, high - half + 2, 0), first + half, n_labels - half)
+    runs, of = np.unique((first * n_labels + second).ravel(), return_inverse=True)
+    chosen = (np.stack(np.divmod(runs, n_labels), axis=1)[:, :, None] + np.arange(half)).reshape(-1, FEW)
+    own = np.take_along_axis(unary.reshape(-1, n_labels), chosen[of], axis=1).reshape(*shape, FEW)
+    # A model of the few labels: what a pair loses depends on the runs of both pixels.
+    graph = grid_model(own, weight=weights)
+    ends = of[graph.scope.reshape(-1, 2)]
+    pairs, table_of = np.unique(ends[:, 0] * len(runs) + ends[:, 1], return_inverse=True)
+    one, other = np.divmod(pairs, len(runs))
+    tables = table[chosen[one][:, :, None], chosen[other][:, None]]
+    few = replace(
+        graph,
+        table_of=short(table_of),
+        table_ptr=offsets(np.full(len(pairs), FEW**2)),
+        theta_t=tables.ravel(),
+        weight=np.full(len(ends), -graph.theta_t[1]) if graph.weight is None else graph.weight,
+    )
+    return np.asarray(chosen[of, solve_model(few, **quick).labels].reshape(shape))
+
+
+def _halved(array: Floats, axes: Iterable[int]) -> Floats:
+    """Sums over two neighbours along each of some axes."""
+    for axis in axes:
+        array = np.add.reduceat(array, np.arange(0, array.shape[axis], 2), axis=axis)
+    return array
+
+
+def _crossing(weight: Floats, offset: Offset) -> Floats:
+    """The weights of neighbouring blocks of two pixels along every axis: of the pairs across their border."""
+    axis = offset.index(1)
+    between = np.take(weight, np.arange(1, weight.shape[axis], 2), axis=axis)
+    return _halved(between, (other for other in range(weight.ndim) if other != axis))

@@ -193,7 +193,8 @@ def unary_from_seeds(
         The scribbles: a label from 0 on for marked pixels, -1 everywhere else. Every label up to the largest one needs
         some.
     components
-        Gaussians per label; fewer for a label with less than five marked pixels per Gaussian.
+        Gaussians per label; fewer for a label with less than five marked pixels per Gaussian. With 0, colours are not
+        learned, and all likelihoods are 0.
     keep_seeds
         Forbid (`-inf`) all other labels at marked pixels.
     mask : (H, W)
@@ -215,6 +216,8 @@ def unary_from_seeds(
     n_labels = int(marks.max(initial=-1)) + 1
     if marks.min(initial=-1) < -1 or n_labels < 1:
         raise GraphError(f"seeds go from {marks.min()} to {marks.max()}, expected -1 for no mark and labels from 0 on")
+    if components < 0:
+        raise OptionError(f"components is {components}, expected at least 0")
     seen = pixels.reshape(-1, pixels.shape[-1]) if lattice.mask is None else pixels[lattice.mask]
     spread = 1e-3 * float(seen.var(axis=0).mean())
     unary = np.zeros((*marks.shape, n_labels))
@@ -222,6 +225,8 @@ def unary_from_seeds(
         mine = pixels[marks == label]
         if len(mine) == 0:
             raise GraphError(f"no pixel is marked with label {label}, expected some for each of 0 to {n_labels - 1}")
+        if components == 0:
+            continue
         affordable = max(1, min(components, len(mine) // 5))
         mixture = GaussianMixture.fit(mine, affordable, spread=spread, seed=seed)
         if lattice.mask is None:
@@ -460,21 +465,23 @@ def unary_from_stereo(
     _check_window(window, *((3, 7) if matching == "census" else (1, math.inf)))
     check_truncation(truncation)
     check_weight(weight)
+    height, width = one.shape[:2]
+    unary, total, rows = np.empty((height, width, len(steps))), 0.0, height
     if matching == "census":
-        n_bits = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
         one_code, other_code = census(one.mean(axis=-1), window), census(other.mean(axis=-1), window)
-    unary = np.empty((*one.shape[:2], len(steps)))
+        rows = max(1, CHUNK // (width * len(steps)))  # for which all disparities stay in the cache
+    for at in range(0, height, rows):
+        some = slice(at, at + rows)
+        for k, d in enumerate(steps.tolist()):
+            if matching == "census":
+                cost = _n_bits(one_code[some, d:] ^ other_code[some, : width - d]) / (window * window - 1)
+            else:
+                cost = _box_mean(np.abs(one[:, d:] - other[:, : width - d]).mean(axis=-1), window)
+            total += float(cost.sum())
+            unary[some, d:, k] = cost
+    mean = total / (height * int((width - steps).sum()))
     for k, d in enumerate(steps.tolist()):
-        width = one.shape[1] - d
-        if matching == "census":
-            differ = np.ascontiguousarray(one_code[:, d:] ^ other_code[:, :width])
-            count = n_bits[differ.view(np.uint8)].reshape(*differ.shape, 8).sum(axis=-1, dtype=np.float64)
-            cost = np.asarray(count / (window * window - 1))
-        else:
-            cost = _box_mean(np.abs(one[:, d:] - other[:, :width]).mean(axis=-1), window)
-        unary[:, :d, k] = np.nan
-        unary[:, d:, k] = cost
-    unary[np.isnan(unary)] = np.nanmean(unary)
+        unary[:, :d, k] = mean
     return _log_potentials(unary, truncation, weight)
 
 
@@ -511,6 +518,14 @@ def census(image: ArrayLike, window: int = 5) -> NDArray[np.uint64]:
 def _channels(image: ArrayLike, channel_axis: int) -> Floats:
     """An image with channels at the end, (H, W, C)."""
     return finite_inside(channels_last(image, channel_axis if np.ndim(image) > 2 else None), None)
+
+
+def _n_bits(words: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    if hasattr(np, "bitwise_count"):  # since NumPy 2
+        return np.asarray(np.bitwise_count(words))
+    n_bits = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
+    of_bytes = n_bits[np.ascontiguousarray(words).view(np.uint8)].reshape(*words.shape, 8)
+    return np.asarray(of_bytes.sum(axis=-1, dtype=np.uint8))
 
 
 def _box_mean(values: Floats, window: int) -> Floats:

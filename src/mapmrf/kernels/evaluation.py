@@ -43,7 +43,11 @@ def factor_terms(tables: Tables, labels: Ints, first: int, terms: Floats) -> Non
     card, scope_ptr, scope, theta_t = tables.card, tables.scope_ptr, tables.scope, tables.theta_t
     for k in range(len(terms)):
         a = first + k
-        at = 0
-        for e in range(scope_ptr[a], scope_ptr[a + 1]):
-            at = at * card[scope[e]] + labels[scope[e]]
+        begin, end, at = scope_ptr[a], scope_ptr[a + 1], 0
+        if end - begin == 2:  # most factors, and a loop of two rounds takes twice as long
+            i, j = scope[begin], scope[begin + 1]
+            at = labels[i] * card[j] + labels[j]
+        else:
+            for e in range(begin, end):
+                at = at * card[scope[e]] + labels[scope[e]]
         terms[k] = theta_t[tables.table_ptr[tables.table_of[a]] + at] * weight_of(tables.weight, a)

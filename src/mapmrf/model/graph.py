@@ -266,12 +266,15 @@ class FactorGraph:
     def granularity(self) -> Granularity:
         """The step of the values of all labellings; not known for large models."""
         potentials = [self.theta_v, self.theta_t]
+        if len(self.theta_v) > MOST_EXAMINED:
+            return Granularity()
         if self.weight is not None:
-            used = np.unique(np.stack([self.table_of.astype(np.float64), self.weight]), axis=1)
-            table, sizes = used[0].astype(np.int64), np.diff(self.table_ptr)[used[0].astype(np.int64)]
+            used = np.unique(self.table_of + 1j * self.weight)  # ten times faster than over an axis
+            table = used.real.astype(np.int64)
+            sizes = np.diff(self.table_ptr)[table]
             if sizes.sum() > MOST_EXAMINED:
                 return Granularity()
-            potentials[1] = self.theta_t[ranges(self.table_ptr[table], sizes)] * np.repeat(used[1], sizes)
+            potentials[1] = self.theta_t[ranges(self.table_ptr[table], sizes)] * np.repeat(used.imag, sizes)
         if sum(map(len, potentials)) > MOST_EXAMINED:
             return Granularity()
         if self.constraints is not None:

@@ -204,14 +204,24 @@ class Sizes(NamedTuple):
     def of(cls, graph: FactorGraph) -> Sizes:
         import numpy as np
 
+        from mapmrf.arrays import ranges
         from mapmrf.model.problem import hard_tables
 
+        # All factors of a table have one shape: what is counted follows from the number of users, and one of them.
         size = np.diff(graph.table_ptr)
-        users = np.bincount(graph.table_of, minlength=graph.n_tables)
-        large = np.bincount(graph.table_of[graph.arity > 2], minlength=graph.n_tables)
-        first = graph.card[graph.scope[graph.scope_ptr[:-1]]]
-        binary_edges = 2 * int(np.count_nonzero((graph.arity == 2) & (size[graph.table_of] == 4) & (first == 2)))
-        edge_states = int(np.bincount(graph.scope, minlength=graph.n_vars) @ graph.card)
+        if graph.n_tables == 1:  # as images have
+            users, user = np.array([graph.n_factors]), np.zeros(1, dtype=np.int64)
+        else:
+            users, user = np.bincount(graph.table_of, minlength=graph.n_tables), np.zeros(graph.n_tables, np.int64)
+            user[graph.table_of] = np.arange(graph.n_factors)
+        used = np.flatnonzero(users)
+        begin = graph.scope_ptr[user[used]].astype(np.int64)
+        arity = np.zeros(graph.n_tables, dtype=np.int64)
+        arity[used] = graph.scope_ptr[user[used] + 1] - begin
+        states = np.zeros(graph.n_tables, dtype=np.int64)  # of all edges of a factor
+        np.add.at(states, np.repeat(used, arity[used]), graph.card[graph.scope[ranges(begin, arity[used])]])
+        binary_edges = 2 * int(users @ ((arity == 2) & (size == 4) & (states == 4)))
+        edge_states = int(users @ states)
         return cls(
             variables=graph.n_vars,
             factors=graph.n_factors,
@@ -221,7 +231,7 @@ class Sizes(NamedTuple):
             binary_edges=binary_edges,
             entries=len(graph.theta_t),
             configs=int(users @ size),
-            large_configs=int(large @ size),
+            large_configs=int(users @ np.where(arity > 2, size, 0)),
             hard_configs=int(users @ np.where(hard_tables(graph), size, 0)),
             few_edge_states=edge_states if edge_states <= REPORTED else 0,
         )

@@ -443,8 +443,8 @@ def binary_picture(dim: int, side: int, noise: float, weight: float, neighbours:
     return Picture(pictures.unary_from_differences(seen, [0, 1]), weights, neighbours=neighbours)
 
 
-def potts_picture(side: int, n_labels: int, scale: float) -> Picture:
-    seen = noisy((side_at(side, scale),) * 2, n_labels, 1.0)
+def potts_picture(side: int, n_labels: int, dim: int = 2, *, scale: float) -> Picture:
+    seen = noisy((side_at(side, scale ** (2 / dim)),) * dim, n_labels, 1.0)
     return Picture(pictures.unary_from_differences(seen, range(n_labels), weight=0.5), 1.0)
 
 

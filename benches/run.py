@@ -187,6 +187,8 @@ def derived(record: Record, model: models.Model, run: dict[str, Any]) -> Record:
         known |= {f"after {seconds} s": early, f"percent after {seconds} s": percent(early, best)}
     known["found after"] = reached(record, best)
     known["by"] = next((phase for time, _, phase in trace if time == known["found after"]), "")
+    if "processor s" in record:
+        known["processor us per variable"] = 1e6 * record["processor s"] / max(1, record["variables"])
     if iterations and "seconds" in record:
         known["ns per factor and iteration"] = 1e9 * record["seconds"] / iterations / max(1, record["factors"])
     return {**known, **record}

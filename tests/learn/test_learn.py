@@ -219,6 +219,27 @@ def loss_proof(example: Example, margin: float) -> LinearModel:
     return LinearModel(fixed, example.model.matrix)
 
 
+def test_the_classifier_is_the_svm_and_serves_scikit_learn() -> None:
+    from sklearn.base import clone
+    from sklearn.model_selection import GridSearchCV, cross_val_score
+
+    examples = [chain_example(seed) for seed in range(6)]
+    models, truths = [each.model for each in examples], [each.truth for each in examples]
+    classifier = learn.StructuredClassifier(regularisation=0.3, epochs=4)
+    refuses(OptionError, "not fitted, expected a call of `fit`", classifier.predict, models)
+    learned = clone(classifier).fit(models, truths)
+    weights = StructuredSVM(0.3, epochs=4).fit(examples).weights
+    assert learned.trained_.weights.tolist() == weights.tolist()
+    found = [mapmrf.solve(model.at(weights), "exhaustive").labels for model in models]
+    assert [labels.tolist() for labels in learned.predict(models)] == [labels.tolist() for labels in found]
+    assert learned.score(models, truths) == np.mean(np.concatenate(found) == np.concatenate(truths))
+    assert len(cross_val_score(classifier, models, truths, cv=3)) == 3
+    search = GridSearchCV(classifier, {"regularisation": [0.01, 5.0], "averaging": [True]}, cv=2).fit(models, truths)
+    assert search.best_estimator_.get_params() == classifier.get_params() | search.best_params_
+    refuses(OptionError, "there is no option 'C', expected one of regularisation", classifier.set_params, C=1.0)
+    refuses(OptionError, "6 models and the labels of 2", classifier.fit, models, truths[:2])
+
+
 # -- perturb and MAP --------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ problems by `mapmrf.learn.training` or any method.
 from __future__ import annotations
 
 from mapmrf.learn.features import Example, LinearModel
-from mapmrf.learn.frank_wolfe import StochasticDescent, StructuredSVM
+from mapmrf.learn.frank_wolfe import StochasticDescent, StructuredClassifier, StructuredSVM
 from mapmrf.learn.training import Hinge, Likelihood, Trained, TrainingPoint, hinge_loss, log_likelihood
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Likelihood",
     "LinearModel",
     "StochasticDescent",
+    "StructuredClassifier",
     "StructuredSVM",
     "Trained",
     "TrainingPoint",

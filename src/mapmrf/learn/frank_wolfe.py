@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from mapmrf.arrays import Floats, segment_max
+from mapmrf.arrays import Floats, Ints, segment_max
 from mapmrf.errors import OptionError
-from mapmrf.learn.features import Example, check_examples
+from mapmrf.learn.features import Example, LinearModel, check_examples
 from mapmrf.learn.training import (
     QUICK,
     Hinge,
@@ -181,6 +182,80 @@ class BlockDual:
         norm = self.options.regularisation / 2 * float(weights @ weights)
         objective = norm + float(np.mean([each.value for each in found]))
         return TrainingPoint(epoch, objective, linear - norm, all(each.exact for each in found), weights.copy())
+
+
+@dataclass(eq=False)
+class StructuredClassifier:
+    """`StructuredSVM` with the interface of scikit-learn, for `clone`, `cross_val_score`, `GridSearchCV` and the like.
+
+    Samples are models, targets their true labels. scikit-learn itself is not required.
+
+    Attributes
+    ----------
+    regularisation, epochs, tol, averaging, check_every, inference, seed
+        As for `StructuredSVM`.
+    trained_
+        The weights and the course of training, after `fit`.
+
+    Examples
+    --------
+    >>> from mapmrf import learn
+    >>> models = [learn.LinearModel.pairwise([[x], [-x]], [[0, 1]], n_states=2) for x in (1.0, -2.0)]
+    >>> learned = StructuredClassifier(regularisation=0.1).fit(models, [[1, 0], [0, 1]])
+    >>> [labels.tolist() for labels in learned.predict(models)], learned.score(models, [[1, 0], [0, 0]])
+    ([[1, 0], [0, 1]], 0.75)
+    >>> learned.set_params(epochs=5).get_params()["epochs"]
+    5
+    """
+
+    regularisation: float = 0.01
+    epochs: int = 100
+    tol: float = 1e-3
+    averaging: bool = False
+    check_every: int = 5
+    inference: Inference = QUICK
+    seed: int = 0
+    trained_: Trained = field(init=False, repr=False)
+
+    def fit(self, models: Sequence[LinearModel], truths: Sequence[ArrayLike]) -> StructuredClassifier:
+        """Learn the weights from models and their true labels, (n_vars,) each."""
+        examples = [Example.of(model, truth) for model, truth in _pairs(models, truths)]
+        self.trained_ = StructuredSVM(**self.get_params()).fit(examples)
+        return self
+
+    def predict(self, models: Sequence[LinearModel]) -> list[Ints]:
+        """The best labels of models, (n_vars,) each."""
+        if not hasattr(self, "trained_"):
+            raise OptionError("the classifier is not fitted, expected a call of `fit` before")
+        return [self.trained_.predict(model).labels for model in models]
+
+    def score(self, models: Sequence[LinearModel], truths: Sequence[ArrayLike]) -> float:
+        """The share of the variables of all models that get their true label."""
+        pairs = _pairs(self.predict(models), truths)
+        return float(np.mean(np.concatenate([np.asarray(labels) == truth for labels, truth in pairs])))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The options by name; `deep` has no meaning here."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+
+    def set_params(self, **options: Any) -> StructuredClassifier:
+        """Change options by name."""
+        for name, value in options.items():
+            if name not in self.get_params():
+                raise OptionError(f"there is no option {name!r}, expected one of {', '.join(self.get_params())}")
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags  # only scikit-learn asks for them
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=True))
+
+
+def _pairs(ones: Sequence[Any], others: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    if len(ones) != len(others):
+        raise OptionError(f"{len(ones)} models and the labels of {len(others)}, expected as many")
+    return zip(ones, others, strict=True)
 
 
 # -- Stochastic subgradient training, for the hinge loss and for the perturb-and-MAP likelihood -----------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import plots
 from mapmrf.datasets import grid, potts_image, random_graph
-from mapmrf.errors import GraphError, OptionError
+from mapmrf.errors import GraphError, MapMRFError, OptionError
 from mapmrf.model.graph import FactorGraph, Names
 from mapmrf.model.polytope import Kind, KindFractions, Residuals
 from mapmrf.plots import display as trace_curves
@@ -73,6 +73,7 @@ def test_the_axis_is_chosen_or_follows_from_the_trace():
     (axes,) = plots.convergence(descent(), over="seconds").axes
     assert axes.get_xlabel() == "seconds"
     assert list(curves(axes)["bound"].get_xdata()) == [0.0, 0.1, 0.2, 0.3]
+    assert plots.convergence(result_with(*descent(), method="auto")).axes[-1].get_xlabel() == "seconds"
     still = [TracePoint(i / 10, 0, float(i)) for i in range(3)]
     assert plots.convergence(still).axes[-1].get_xlabel() == "seconds"
     refuses(OptionError, "expected 'iterations' or 'seconds'", plots.convergence, descent(), over="hours")
@@ -515,6 +516,51 @@ def test_kinds_need_a_relaxed_solution_that_fits():
     refuses(GraphError, "mu_v has 6 entries, expected 8", plots.kinds, relaxed(mu_v=np.ones(6)), grid(2, 2))
     with pytest.raises(GraphError, match="4 variables do not fill 3 x 2"):
         plots.kinds(relaxed(mu_v=np.ones(8)), grid(2, 2), shape=(3, 2))
+
+
+# -- Bayesian networks and margins by name ---------------------------------------------------------------------------
+
+
+def asia():
+    """A network of five variables, whose factors list the child at any place."""
+    names = Names(("asia", "smoke", "tub", "lung", "x"), (("no", "yes"),) * 5)
+    cpt = np.log([[0.9, 0.1], [0.3, 0.7]])
+    given = np.log([[[0.9, 0.1], [0.2, 0.8]], [[0.4, 0.6], [0.1, 0.9]]])
+    scopes = [(0,), (1,), (2, 0), (1, 3), (2, 4, 3)]
+    return FactorGraph.from_tables([2] * 5, scopes, [cpt[0], cpt[1], cpt.T, cpt, np.swapaxes(given, 1, 2)], names=names)
+
+
+def test_a_network_has_arrows_from_parents_to_children_below_them():
+    figure = plots.bayesian_network(asia(), labels=[0, 1, 0, 1, 0], title="a network")
+    drawn(figure)
+    (axes,) = figure.axes
+    circles = np.asarray(axes.collections[0].get_offsets())
+    found = {(tuple(text.xyann), tuple(text.xy)) for text in axes.texts if text.get_text() == ""}
+    assert found == {(tuple(circles[i]), tuple(circles[j])) for i, j in [(0, 2), (1, 3), (2, 4), (3, 4)]}
+    assert all(tail[1] > head[1] for tail, head in found)
+    assert {text.get_text() for text in axes.texts} >= {"asia\nno", "lung\nyes"}
+    refuses(MapMRFError, "not a Bayesian network: factor 0", plots.bayesian_network, grid(3, 3))
+    refuses(GraphError, "the model has 169 variables, expected 1 to 150", plots.bayesian_network, grid(13, 13))
+
+
+def test_margins_are_listed_by_name_the_least_certain_first():
+    graph = asia()
+    result = mapmrf.solve(graph, margins=True)
+    for found in (mapmrf.max_marginals(graph), result):
+        figure = plots.margins(found, graph)
+        (axes,) = figure.axes
+        order = np.argsort(result.margins[:, 0], kind="stable")
+        texts = [f"{graph.names.variables[i]} = {('no', 'yes')[result.labels[i]]}" for i in order]
+        assert [text.get_text() for text in axes.get_yticklabels()] == texts
+        np.testing.assert_allclose([bar.get_width() for bar in axes.patches[5:]], result.margins[order, 0])
+    drawn(figure)
+    many = Names(tuple(f"v{i}" for i in range(40)), None)
+    free = FactorGraph.from_tables(
+        [2] * 40, [(i,) for i in range(40)], [[0.0, float(i)] for i in range(40)], names=many
+    )
+    (axes,) = plots.margins(mapmrf.solve(free, margins=True), free).axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == [f"v{i} = {int(i > 0)}" for i in range(30)]
+    assert axes.get_title(loc="left") == "the 30 least certain of 40 variables"
 
 
 # -- matplotlib ------------------------------------------------------------------------------------------------------

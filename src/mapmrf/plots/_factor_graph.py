@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     >>> figure = factor_graph(graph, labels=[0, 1, 1])
     >>> figure.savefig("model.png")  # doctest: +SKIP
     """
-    chosen = None if labels is None else graph.check_labels(labels.labels if isinstance(labels, Result) else labels)
+    chosen = _chosen(graph, labels)
     shape = lattice_shape(graph)
     if graph.n_vars == 0:
         raise GraphError("the model has no variables, nothing to draw")
@@ -66,9 +67,8 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     if shape is None and pairs > 25_000:
         raise GraphError(f"{pairs} pairs of variables share a factor, too many to draw: expected at most 25000")
     texts = _texts(graph, chosen)
-    inside = max(map(len, texts)) <= 3  # letters that fit into a circle; longer names are below, and need more room
     full = graph.n_vars <= 150 and graph.n_factors <= 500 if shape is None else graph.n_vars <= 400
-    layout = factor_graph_layout(graph, shape, 1.0 if inside else 1.5) if full else primal_layout(graph, shape)
+    layout = factor_graph_layout(graph, shape, 1.0 if _inside(texts) else 1.5) if full else primal_layout(graph, shape)
     sheet = _sheet(layout)
     parts = [] if full else [f"{graph.n_vars} variables; lines join those that share one of {graph.n_factors} factors"]
     parts += [f"{graph.n_constraints} constraints are not drawn"] if graph.n_constraints else []
@@ -80,20 +80,96 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
             place = layout.factors[where]
             square: dict[str, Any] = {"s": (0.42 * sheet.unit) ** 2, "marker": "s", "color": colour, "linewidths": 0}
             sheet.axes.scatter(*place.T, **square, zorder=2)
-    size = (sheet.unit * (1.05 if full else 0.5)) ** 2
-    faces: Any = "white" if full else INK
-    if chosen is not None:
-        faces = [shade(k, int(graph.card.max())) for k in chosen.tolist()]
-    edge = {"edgecolors": INK, "linewidths": 1.0 if full else 0.3}
-    sheet.axes.scatter(*layout.variables.T, s=size, c=faces, marker="o", zorder=3, **edge)
-    if isinstance(layout, FactorGraphLayout):
-        inks = [INK] * graph.n_vars
-        if chosen is not None:  # black or white, whichever contrasts better with the colour of the label
-            bright = colours(chosen, int(graph.card.max())) / 255.0 @ [0.3, 0.6, 0.1]
-            inks = np.where(bright > 0.5, "black", "white").tolist()
-        _names(sheet, texts, layout.variables, inks, inside)
+    _circles(sheet, graph, layout, chosen, texts if full else [])
     _legend(sheet, graph, layout, chosen)
     return sheet.axes.figure  # type: ignore[no-any-return]
+
+
+def bayesian_network(graph: FactorGraph, *, labels: ArrayLike | Result | None = None, title: str = "") -> Figure:
+    """Draw a Bayesian network: variables as circles below their parents, with arrows from parents to children.
+
+    Every factor must be the conditional probability table of a variable, as in a network that was read from a file.
+
+    Parameters
+    ----------
+    labels : (n_vars,)
+        A labelling, or a result: the circles get the colours of their labels.
+
+    Raises
+    ------
+    GraphError
+        If the model has more than 150 variables; FormatError if it is no Bayesian network.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> wet = np.log([[0.9, 0.1], [0.2, 0.8]])  # a row for each state of rain
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0,), (0, 1)], [np.log([0.7, 0.3]), wet])
+    >>> figure = bayesian_network(graph)
+    >>> figure.savefig("network.png")  # doctest: +SKIP
+    """
+    from mapmrf.formats.bayes import network_of
+
+    if not 0 < graph.n_vars <= 150:
+        raise GraphError(f"the model has {graph.n_vars} variables, expected 1 to 150")
+    chosen, texts = _chosen(graph, labels), _texts(graph, _chosen(graph, labels))
+    arrows = [(i, table.child) for table in network_of(Path("the model"), graph) for i in table.parents]
+    pairs = np.array(arrows, dtype=np.int64).reshape(-1, 2)
+    places = layered(graph.n_vars, pairs, 2.0 if _inside(texts) else 3.0)
+    layout = PrimalLayout(places, places[pairs])
+    sheet = _sheet(layout)
+    heading(sheet.axes, title)
+    style = {"arrowstyle": "-|>", "color": MUTED, "linewidth": 0.9, "shrinkA": 0.53 * sheet.unit}
+    for parent, child in layout.lines:
+        sheet.axes.annotate("", child, parent, arrowprops={**style, "shrinkB": style["shrinkA"]})
+    _circles(sheet, graph, layout, chosen, texts)
+    _legend(sheet, graph, layout, chosen)
+    return sheet.axes.figure  # type: ignore[no-any-return]
+
+
+def layered(n: int, arrows: Ints, room: float) -> Floats:
+    """Places of the nodes of an acyclic graph, (n, 2), in rows: every node below its parents, and near them."""
+    row = np.zeros(n, dtype=np.int64)
+    for _ in range(n):  # the longest way from a node without parents
+        np.maximum.at(row, arrows[:, 1], row[arrows[:, 0]] + 1)
+    above = np.full(n, n)
+    np.minimum.at(above, arrows[:, 0], row[arrows[:, 1]] - 1)
+    first = (row == 0) & (above < n)
+    row[first] = above[first]  # such a node is just above its first child
+    across = np.zeros(n)
+    near = np.concatenate([arrows, arrows[:, ::-1]])
+    degree = np.maximum(1, np.bincount(near[:, 0], minlength=n))
+    for _ in range(20):  # rows are ordered by the mean place of the neighbours
+        wish = (across + np.bincount(near[:, 0], across[near[:, 1]], n) / degree) / 2
+        for k in range(int(row.max(initial=0)) + 1):
+            mine = np.flatnonzero(row == k)
+            across[mine[np.argsort(wish[mine], kind="stable")]] = np.arange(len(mine)) - (len(mine) - 1) / 2
+    return np.stack([room * across, -1.25 * room * row], axis=1)
+
+
+def _chosen(graph: FactorGraph, labels: ArrayLike | Result | None) -> Ints | None:
+    return None if labels is None else graph.check_labels(labels.labels if isinstance(labels, Result) else labels)
+
+
+def _inside(texts: list[str]) -> bool:
+    """Whether names fit into circles; longer ones are below, and need more room."""
+    return max(map(len, texts)) <= 3
+
+
+def _circles(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Ints | None, texts: list[str]) -> None:
+    """Draw the variables, with names, or as dots without."""
+    size = (sheet.unit * (1.05 if texts else 0.5)) ** 2
+    faces: Any = "white" if texts else INK
+    if labels is not None:
+        faces = [shade(k, int(graph.card.max())) for k in labels.tolist()]
+    edge = {"edgecolors": INK, "linewidths": 1.0 if texts else 0.3}
+    sheet.axes.scatter(*layout.variables.T, s=size, c=faces, marker="o", zorder=3, **edge)
+    if texts:
+        inks = [INK] * graph.n_vars
+        if labels is not None:  # black or white, whichever contrasts better with the colour of the label
+            bright = colours(labels, int(graph.card.max())) / 255.0 @ [0.3, 0.6, 0.1]
+            inks = np.where(bright > 0.5, "black", "white").tolist()
+        _names(sheet, texts, layout.variables, inks, _inside(texts))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.model.graph import FactorGraph
+from mapmrf.model.graph import FactorGraph, Names
 from mapmrf.model.polytope import TOLERANCE, Kind, KindFractions, describe
 from mapmrf.plots.style import (
     BLUE,
@@ -209,8 +209,9 @@ def margins(
 ) -> Figure:
     """Draw how certain each label is: its margin over the best other state of the variable.
 
-    With a shape, or the model of a lattice, this is a map of the lower ends: dark where a label is uncertain. Otherwise
-    the margins are drawn in ascending order, as a band where they are intervals.
+    With a shape, or the model of a lattice, this is a map of the lower ends: dark where a label is uncertain. Where
+    variables have names, the least certain ones are listed with their states. Otherwise the margins are drawn in
+    ascending order, as a band where they are intervals.
 
     Parameters
     ----------
@@ -232,8 +233,9 @@ def margins(
     if ends is None:
         raise GraphError("the result has no margins: call solve(..., margins=True), or `mapmrf solve --margins`")
     shape = shape if shape is not None or graph is None else lattice_shape(graph)
+    names = graph.names if graph is not None else found.names if not isinstance(found, Result) else None
     if shape is None:
-        return _curve(ends, title)
+        return _curve(ends, title) if names is None else _listed(ends, names, found.labels, title)
     low = ends[:, 0]
     finite = low[np.isfinite(low) & (low > 0)]
     most = float(np.percentile(finite, 98.0)) if len(finite) else 1.0  # a few pixels would stretch the scale of colours
@@ -241,6 +243,31 @@ def margins(
     bar = axes.figure.colorbar(axes.images[0], ax=axes, fraction=0.046, pad=0.02, label="margin", extend="max")
     bar.outline.set_visible(False)
     return axes.figure  # type: ignore[no-any-return]
+
+
+LISTED = 30  # variables whose margins are listed by name
+
+
+def _listed(ends: Floats, names: Names, labels: Ints, title: str) -> Figure:
+    """A bar for each of the least certain variables, thin where the margin may be larger."""
+    order = np.lexsort((ends[:, 1], ends[:, 0]))[:LISTED]
+    low, high = np.maximum(ends[order], 0.0).T
+    finite = np.concatenate([low[np.isfinite(low)], high[np.isfinite(high)]])
+    most = 1.15 * max(float(finite.max(initial=0.0)), 1e-9)  # of the axis: the only states there are have no margin
+    figure = new_figure(6.0, 0.9 + 0.24 * len(order))
+    axes = figure.add_subplot()
+    rows = np.arange(len(order))
+    axes.barh(rows, np.minimum(high, most), height=0.25, color=SKY, alpha=0.6)
+    axes.barh(rows, np.minimum(low, most), height=0.7, color=BLUE)
+    texts = []
+    for i in order.tolist():
+        state = str(labels[i]) if names.states is None else names.states[i][labels[i]]
+        texts.append(literal(f"{names.variables[i]} = {state}"))
+    axes.set(xlabel="margin of the label", xlim=(0, most), ylim=(len(order) - 0.4, -0.6))
+    axes.set_yticks(rows, texts)
+    plain_axes(axes)
+    heading(axes, title or ("" if len(order) == len(ends) else f"the {LISTED} least certain of {len(ends)} variables"))
+    return figure
 
 
 def _curve(ends: Floats, title: str) -> Figure:

@@ -21,6 +21,7 @@ from mapmrf.plots.style import (
     new_figure,
     plain_axes,
 )
+from mapmrf.run.registry import DEFAULT_METHOD
 from mapmrf.run.result import Result, TracePoint
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def convergence(run: Run, *, over: Over | None = None, title: str | None = None)
     run
         A result, or a trace such as `mapmrf.run.result.read_trace` returns.
     over
-        Horizontal axis: ``"iterations"`` or ``"seconds"``. By default iterations, unless they hardly change.
+        Horizontal axis: ``"iterations"`` or ``"seconds"``. By default iterations, unless they hardly change or count
+        different things, as in the phases of `auto`.
     title
         Title of the figure; by default the method, and how the run ended.
 
@@ -54,7 +56,8 @@ def convergence(run: Run, *, over: Over | None = None, title: str | None = None)
     >>> figure.savefig("run.png")  # doctest: +SKIP
     """
     points = points_of(run)
-    over = axis_of(points, over)
+    portfolio = isinstance(run, Result) and run.method == DEFAULT_METHOD
+    over = axis_of(points, "seconds" if over is None and portfolio else over)
     panels: list[tuple[LineStyles, str, float]] = [(RESIDUALS, "residual", 1.6), ({"rho": (MUTED, "-")}, "rho", 1.0)]
     below = [panel for panel in panels if any(column(points, name, over, positive=True)[1] for name in panel[0])]
     heights = [2.9, *(height for _, _, height in below)]  # in inches
@@ -77,14 +80,14 @@ def convergence(run: Run, *, over: Over | None = None, title: str | None = None)
     for panel in axes:  # equal names in equal colours
         for name, left, right in spans if len(names) > 1 else []:
             panel.axvspan(left, right, color=tints[names.index(name) % len(tints)], linewidth=0, zorder=0)
-    named = _name(axes[0], spans)
+    above = _name(axes[0], spans)
     if title is None and isinstance(run, Result):
         gap = "" if run.gap is None else f", gap {run.gap:.2g}"
         title = f"{run.method}: {run.status.value.replace('_', ' ')}, value {run.value:.6g}{gap}"
-    axes[0].set_title(title or "", loc="left", fontsize=11, pad=22 if named else 6)
+    axes[0].set_title(title or "", loc="left", fontsize=11, pad=6 + above)
     axes[-1].set_xlabel(over)
     if spans and spans[-1][2] > spans[0][1]:
-        axes[-1].set_xlim(spans[0][1], spans[-1][2])
+        axes[-1].set_xlim(spans[0][1], spans[-1][2] + 0.01 * (spans[-1][2] - spans[0][1]))  # a last step shows
     figure.align_ylabels(list(axes))
     return figure
 
@@ -120,10 +123,11 @@ def _line(axes: Any, points: Sequence[TracePoint], name: str, style: tuple[str, 
     return numbers
 
 
-def _name(axes: Any, spans: Sequence[tuple[str, float, float]]) -> bool:
-    """Write the names of the phases above the axes, slanted if there is little room; return whether there are any."""
+def _name(axes: Any, spans: Sequence[tuple[str, float, float]]) -> float:
+    """Write the names of the phases above the axes, slanted if there is little room; return their height in points."""
+    height = 0.0
     if len({name for name, _, _ in spans}) < 2:
-        return False
+        return height
     begin, end = spans[0][1], spans[-1][2]
     free, line = 0.0, 0.03  # the height of a line, as a share of the axes; a letter is 0.0135 wide
     for name, left, right in spans:
@@ -136,7 +140,8 @@ def _name(axes: Any, spans: Sequence[tuple[str, float, float]]) -> bool:
             text = axes.text(middle, 1.015, name, transform=axes.transAxes, va="bottom", fontsize=8, color=INK, **style)
             text.set_rotation_mode("anchor")
             free = middle + (half if fits else line)
-    return free > 0
+            height = max(height, 16.0 if fits else 8.0 + 2.9 * len(name))
+    return height
 
 
 def compare(runs: Mapping[str, Run] | Sequence[Result], *, title: str = "") -> Figure:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import command_line
@@ -99,26 +100,29 @@ def test_doctests_of_the_package(name: str, tmp_path: Path, monkeypatch: pytest.
 @pytest.fixture
 def placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
     """A function that puts a module into a sub-package of mapmrf, as its title says, for the time of a test."""
+    from mapmrf.constraints.kinds import kinds
     from mapmrf.formats import _register
 
     placed: list[tuple[Any, str]] = []
 
     def place(title: str, code: str) -> None:
-        folder, name = re.fullmatch(r"src/mapmrf/(\w+)/(\w+)\.py", title).groups()  # type: ignore[union-attr]
-        path = tmp_path / "placed" / folder / f"{name}.py"
+        path = tmp_path / "placed" / title
         path.parent.mkdir(parents=True)
         path.write_text(code, encoding="utf-8")
-        package = importlib.import_module(f"mapmrf.{folder}")
+        _, *folders, name = Path(title).with_suffix("").parts
+        package = importlib.import_module(".".join(folders))
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(path.parent)])
         placed.append((package, name))
         importlib.invalidate_caches()
         _register.cache_clear()
+        kinds.cache_clear()
 
     yield place
     for package, name in placed:
         sys.modules.pop(f"{package.__name__}.{name}", None)
         vars(package).pop(name, None)
     _register.cache_clear()
+    kinds.cache_clear()
 
 
 @pytest.fixture
@@ -150,14 +154,26 @@ def test_python_blocks_run_one_after_another(page, placed, tmp_path, monkeypatch
             exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), names)
 
 
-def test_a_method_placed_by_the_example_is_known_everywhere(placed: Callable[[str, str], None]) -> None:
-    for block in blocks(DOCS / "extend.md", "python"):
-        if block.title:
-            placed(block.title, block.code)
+def test_a_method_a_format_and_a_constraint_are_one_file_each(placed: Callable[[str, str], None]) -> None:
+    files = [block for block in blocks(DOCS / "extend.md", "python") if block.title.startswith("src/")]
+    folders = [Path(block.title).parent.name for block in files]
+    assert folders == ["methods", "formats", "kinds"]
+    for block in files:
+        placed(block.title, block.code)
     assert "sampling" in mapmrf.methods()
     assert "sampling" in command_line.done("methods")
     with pytest.raises(mapmrf.OptionError, match="did you mean 'temperature'"):
         mapmrf.solve(mapmrf.FactorGraph.from_tables([2], [], []), "sampling", temprature=2)
+    assert ".couplings" in mapmrf.formats.suffixes()
+    rng = np.random.default_rng(0)
+    for penalty in (None, 0.7):
+        graph = mapmrf.FactorGraph.from_tables([3, 2, 4], [(0,), (1,), (2,)], [rng.normal(size=r) for r in (3, 2, 4)])
+        rising = graph.with_constraints([mapmrf.constraints.increasing([2, 0, 1], penalty)])
+        values = [graph.value(x) - (0 if x[2] <= x[0] <= x[1] else penalty or np.inf) for x in np.ndindex(3, 2, 4)]
+        for method in ("exhaustive", "wcsp", "bp", "auto", "icm"):
+            result = mapmrf.solve(rising, method)
+            assert rising.value(result.labels) == result.value <= max(values) + 1e-9
+            assert not result.status.closes_gap or result.value == pytest.approx(max(values))
 
 
 @pytest.mark.parametrize("page", with_blocks("console"), ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -10,7 +10,9 @@ otherwise. It is hard, or has a penalty that is subtracted from the value if it 
 [1, 1, 0]
 """
 
-from typing import TYPE_CHECKING
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
 
 from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.constraints.statements import (
@@ -48,10 +50,10 @@ if TYPE_CHECKING:
     from mapmrf.constraints.kinds.regular import regular as regular
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     """Import the file of a kind that has its statement with it only on first use."""
-    if name == "regular":
-        from mapmrf.constraints.kinds import regular as kind
-
-        return kind.regular
+    if importlib.util.find_spec(f"{__name__}.kinds.{name}") is not None:
+        kind = importlib.import_module(f"{__name__}.kinds.{name}")
+        if hasattr(kind, name):
+            return getattr(kind, name)
     raise AttributeError(f"module 'mapmrf.constraints' has no attribute {name!r}")

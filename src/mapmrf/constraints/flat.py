@@ -51,7 +51,7 @@ class ConstraintKind(IntEnum):
     REGULAR = 4
 
 
-LINEAR = int(ConstraintKind.LINEAR)
+LINEAR, XOR, OR, ALL_DIFFERENT, REGULAR = map(int, ConstraintKind)
 WITHIN, PARITY, OUTPUT, DIFFERENT = 0, 1, 2, 3
 """Conditions: a sum is within limits, has the parity `least`, or is positive iff the last indicator is 1; or no two
 variables have the same state. The engines know no kinds but these."""
@@ -226,9 +226,9 @@ class Constraints:
 
     def kind_of(self, c: int) -> KindInterface:
         """What the kind of constraint `c` says of itself."""
-        from mapmrf.constraints.kinds import KINDS  # they work on these arrays
+        from mapmrf.constraints.kinds import kinds  # they work on these arrays
 
-        return KINDS[int(self.kind[c])]
+        return kinds()[int(self.kind[c])]
 
     def counts(self, labels: Ints) -> Floats:
         """The sum of weights of the indicators that are 1, (n,); of ALL_DIFFERENT, the number of repeated states."""
@@ -333,6 +333,7 @@ class KindInterface(ABC):
     observed variables leave (`condition`), and its `automaton`.
     """
 
+    number: ClassVar[int]  # no two kinds have the same one; those of the package are in `ConstraintKind`
     by_automaton: ClassVar[bool] = False
     whole_variables: ClassVar[bool] = False  # its indicators are variables, without states
     repeats: ClassVar[bool] = False  # an indicator may occur more than once

@@ -31,7 +31,7 @@ class Constraint:
     """
 
     made_by: str  # the function that made it
-    kind: ConstraintKind
+    kind: int  # a `ConstraintKind`, or the number of another kind
     # pairs (variable, state), or variables; None for the state `label` of all variables that have it
     indicators: tuple[Indicator, ...] | None
     weights: tuple[float, ...] | None = None  # a coefficient for every indicator, or None: all 1
@@ -327,9 +327,9 @@ def attach(stated: Iterable[Constraint], names: Names | None, card: Ints) -> Con
 
 
 def _located(constraint: Constraint, names: Names | None, card: Ints) -> Constraints:
-    from mapmrf.constraints.kinds import KINDS  # models without constraints skip the import
+    from mapmrf.constraints.kinds import kinds  # models without constraints skip the import
 
-    kind = KINDS[constraint.kind]
+    kind = kinds()[constraint.kind]
     if constraint.indicators is None:
         label = constraint.label
         if isinstance(label, str | bool | np.bool_):

@@ -1,12 +1,20 @@
-"""The kinds of constraints, by number."""
+"""The kinds of constraints: every file of this folder holds one, a class derived from `KindInterface`."""
 
 from __future__ import annotations
 
-from mapmrf.constraints.flat import KindInterface
-from mapmrf.constraints.kinds.all_different import AllDifferent
-from mapmrf.constraints.kinds.linear import Linear
-from mapmrf.constraints.kinds.or_output import OrOutput
-from mapmrf.constraints.kinds.parity import Parity
-from mapmrf.constraints.kinds.regular import Regular
+import importlib
+import pkgutil
+from functools import cache
 
-KINDS: tuple[KindInterface, ...] = (Linear(), Parity(), OrOutput(), AllDifferent(), Regular())
+from mapmrf.constraints.flat import KindInterface
+
+
+@cache
+def kinds() -> dict[int, KindInterface]:
+    """Return the kinds by their numbers."""
+    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    every = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    own = [each for each in every if issubclass(each, KindInterface) and each is not KindInterface]
+    found = {each.number: each() for each in own}
+    assert len(found) == len(own), "two kinds of constraints have the same number"
+    return found

@@ -10,10 +10,11 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, ranges
 from mapmrf.constraints.as_tables import Automaton, check_moves
-from mapmrf.constraints.flat import DIFFERENT, WITHIN, Constraints, KindInterface, Sum
+from mapmrf.constraints.flat import ALL_DIFFERENT, DIFFERENT, WITHIN, Constraints, KindInterface, Sum
 
 
 class AllDifferent(KindInterface):
+    number = ALL_DIFFERENT
     whole_variables = True
 
     def counts(self, constraints: Constraints, labels: Ints, sums: Floats, mine: Bools) -> Floats:

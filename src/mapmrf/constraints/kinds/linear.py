@@ -15,6 +15,8 @@ MOST_COUNTS = 20_000  # maximum number of distinct sums of an automaton after a 
 
 
 class Linear(KindInterface):
+    number = LINEAR
+
     def violated(self, constraints: Constraints, labels: Ints, counts: Floats) -> Bools:
         return np.asarray((counts < constraints.least) | (counts > constraints.most))
 

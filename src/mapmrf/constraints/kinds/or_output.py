@@ -8,10 +8,12 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.constraints.as_tables import Automaton, bit_automaton
-from mapmrf.constraints.flat import LINEAR, OUTPUT, Constraints, KindInterface
+from mapmrf.constraints.flat import LINEAR, OR, OUTPUT, Constraints, KindInterface
 
 
 class OrOutput(KindInterface):
+    number = OR
+
     def violated(self, constraints: Constraints, labels: Ints, counts: Floats) -> Bools:
         last = constraints.ptr[1:] - 1
         output = np.asarray(labels)[constraints.var[last]] == constraints.state[last]

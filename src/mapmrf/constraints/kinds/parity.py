@@ -8,10 +8,12 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.constraints.as_tables import Automaton, bit_automaton
-from mapmrf.constraints.flat import PARITY, Constraints, KindInterface
+from mapmrf.constraints.flat import PARITY, XOR, Constraints, KindInterface
 
 
 class Parity(KindInterface):
+    number = XOR
+
     def violated(self, constraints: Constraints, labels: Ints, counts: Floats) -> Bools:
         return np.asarray(counts % 2 != constraints.lower)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.constraints.as_tables import Automaton, check_moves
-from mapmrf.constraints.flat import ConstraintKind, Constraints, KindInterface
+from mapmrf.constraints.flat import REGULAR, Constraints, KindInterface
 from mapmrf.constraints.statements import Constraint, price_of, real_number, variables_of
 from mapmrf.errors import GraphError, UnknownName, UnsupportedModel
 from mapmrf.model.names import Names, find_state, index_of
@@ -86,7 +86,7 @@ def regular(
     ends = tuple((place[each], _weight(f"the weight of {each!r}", weight)) for each, weight in final.items())
     kept = tuple(arc for arc in arcs if arc[3] > -math.inf)
     data = (len(place), kept, place[initial], tuple(end for end in ends if end[1] > -math.inf))
-    return Constraint("regular", ConstraintKind.REGULAR, listed, penalty=price, data=data, name=name)
+    return Constraint("regular", REGULAR, listed, penalty=price, data=data, name=name)
 
 
 def _arc(n: int, arc: object, place: dict[Hashable, int]) -> tuple[int, Letter, int, float]:
@@ -168,6 +168,7 @@ class _Machine:
 
 
 class Regular(KindInterface):
+    number = REGULAR
     by_automaton = True
     whole_variables = True
     repeats = True
@@ -341,4 +342,4 @@ def kept_in_rows(
     final = np.full(widest, -np.inf)
     final[: len(ends)] = ends
     machine = _Machine(int(number[0]), tuple(steps[::-1]), final)
-    return Constraint(name, ConstraintKind.REGULAR, tuple(variables), data=machine)
+    return Constraint(name, REGULAR, tuple(variables), data=machine)

@@ -26,7 +26,7 @@ class Constraint:
     --------
     >>> from mapmrf import constraints
     >>> each = constraints.at_most_k([0, 1, 2], 2, penalty=1.5)
-    >>> each.name, each.upper, each.penalty
+    >>> each.made_by, each.upper, each.penalty
     ('at_most_k', 2.0, 1.5)
     """
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import mapmrf
-from command_line import opened, refused, run
+from command_line import opened, refused, run, started
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
 
@@ -262,14 +262,27 @@ def test_usage_of_tables_is_checked_first(models: list[Path], rows: Path, tmp_pa
 # -- as a process -----------------------------------------------------------------------------------------------------
 
 
-def test_the_bar_is_for_the_terminal_and_the_lines_for_the_pipe(models: list[Path]) -> None:
+SLOW = """
+import time
+import mapmrf.cli.solving as solving
+import mapmrf.methods.icm as icm
+solving.HINT_AFTER = 0.1
+step = icm.ICM.step
+def slow(self, problem, state):
+    time.sleep(1.0)
+    return step(self, problem, state)
+icm.ICM.step = slow
+main()
+"""
+
+
+def on_a_terminal(*args: object) -> tuple[str, str]:
+    """Standard output of `solve` with a slow method, and what a terminal for standard error shows."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "mapmrf", "solve", *map(str, models), "-m", "icm", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    process = started(SLOW, "solve", *args, "-m", "icm", env={"TERM": "xterm", "COLUMNS": "200"}, stderr=theirs)
     os.close(theirs)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 0
-    assert len([json.loads(line) for line in said.splitlines()]) == 3
     shown = b""
     while select.select([ours], [], [], 0)[0]:
         try:
@@ -277,7 +290,20 @@ def test_the_bar_is_for_the_terminal_and_the_lines_for_the_pipe(models: list[Pat
         except OSError:
             break
     os.close(ours)
-    assert b"3/3" in shown
+    return said, shown.decode()
+
+
+def test_the_bar_is_for_the_terminal_and_the_lines_for_the_pipe(models: list[Path]) -> None:
+    said, shown = on_a_terminal(*models, "--json")
+    assert len([json.loads(line) for line in said.splitlines()]) == 3
+    assert "3/3" in shown and "--time-limit" in shown
+
+
+def test_a_long_run_without_a_limit_is_told_about_it_on_a_terminal_only(models: list[Path]) -> None:
+    assert "--time-limit" in on_a_terminal(models[0])[1]
+    assert "--time-limit" not in on_a_terminal(models[0], "-t", 100)[1]
+    said, heard = started(SLOW, "solve", models[0], "-m", "icm").communicate(timeout=120)
+    assert heard == "" and said.startswith("log potential")
 
 
 ENDLESS = """

@@ -142,7 +142,7 @@ def fail(text: str) -> int:
 
 
 def complain(text: str) -> None:
-    click.echo(f"mapmrf: {' '.join(text.split())}", err=True)
+    click.echo(f"mapmrf: {' '.join(text.split())}", file=sys.stderr)  # the current one: see `BatchReport`
 
 
 def exit_code(status: Status) -> int:
@@ -409,15 +409,16 @@ def csv_text(rows: Iterable[Sequence[Any]], delimiter: str = ",") -> str:
     return text.getvalue()
 
 
-def report(result: Result, output: str | None = None, *, verbose: bool = False, shown: int = 30) -> str:
+def report(result: Result, output: str | None = None, *, verbose: bool = False) -> str:
     """Summarise a result: value, status, bound, where the labels are or the first of them, and the method."""
     # With names or margins there is a line per variable below; the variables with the smallest margins come first.
     *lines, method = result.summary(shown=0, relaxed=False).splitlines()
     count, margins = len(result.labels), result.margins
     listed = result.names is not None or margins is not None
+    shown = 30 if listed else 20
     more = f" ... ({count} in all{'' if output else ', -o FILE writes them'})" if count > shown else ""
     if output is not None and result.value > -math.inf:
-        lines.append(f"labels         {output}  ({count} variables)")
+        lines.append(f"labels         {output}  ({count} variable{'' if count == 1 else 's'})")
     elif not listed:
         lines.append(f"labels         {' '.join(map(str, result.labels[:shown]))}{more}")
     if margins is not None:

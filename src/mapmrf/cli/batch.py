@@ -74,7 +74,7 @@ class BatchReport:
 
     def fail(self, name: str, text: str) -> None:
         self.failed.append(name)
-        click.echo(f"mapmrf: error: {' '.join(text.split())}", file=sys.stderr)
+        cli.complain(f"error: {text}")
 
     def finish(self) -> int:
         """Print the summary on standard error; return the exit code of the worst outcome."""

@@ -73,13 +73,16 @@ class NameType(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         if self.kind in ("file", "dir"):
             return [CompletionItem(incomplete, type=self.kind)]
+        from mapmrf.cli.methods import option_choices
         from mapmrf.run.registry import DEFAULT_METHOD, method_class, method_names
 
         if self.kind == "method":
             names = method_names()
         else:
-            chosen = method_class(ctx.params.get("method") or DEFAULT_METHOD)
-            names = [f"{name}=" for name in chosen.__dataclass_fields__]  # type: ignore[attr-defined]
+            name = ctx.params.get("method") or (DEFAULT_METHOD if ctx.info_name == "solve" else "lslp")
+            choices = option_choices(method_class(name))
+            key, sign, _ = incomplete.partition("=")
+            names = [f"{key}={value}" for value in choices.get(key, ())] if sign else [f"{name}=" for name in choices]
         before, comma, begun = incomplete.rpartition(",")
         found = [CompletionItem(f"{before}{comma}{name}") for name in names if name.startswith(begun)]
         may_be_file = self.kind == "method" and not found

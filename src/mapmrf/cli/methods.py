@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mapmrf import cli
-from mapmrf.errors import OptionError
+from mapmrf.errors import OptionError, suggestion
 
 if TYPE_CHECKING:
     from mapmrf.run.method import Method
 
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_WORDS = {bool: ["true", "false"], type(None): ["none"]}
 _WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
 
 
@@ -137,7 +138,10 @@ def parse_grid(cls: type[Method], texts: Iterable[str]) -> dict[str, list[Any]]:
     for text in texts:
         key, values = _split(text)
         if key not in hints:
-            raise OptionError(f"--grid: found {key!r}, expected seeds or an option of {cls.name}: {', '.join(known)}")
+            nearest = suggestion(key, hints)
+            raise OptionError(
+                f"--grid: found {key!r}, expected seeds or an option of {cls.name}: {', '.join(known)}{nearest}"
+            )
         result[key] = [_parse(key, value, hints[key]) for value in values.split(",")]
     return result
 
@@ -169,6 +173,20 @@ def _choices(hint: Any) -> list[Any]:
         parts = [choice for part in typing.get_args(hint) for choice in _choices(part)]
         return sorted(parts, key=lambda part: (part is str, part is not type(None)))
     return [hint]
+
+
+def option_choices(cls: type[Method]) -> dict[str, list[str]]:
+    """The options of a method, each with its words where it takes only some."""
+    hints = typing.get_type_hints(cls)
+    words: dict[str, list[str]] = {}
+    for item in dataclasses.fields(cls):  # type: ignore[arg-type]
+        choices = _choices(hints[item.name])
+        words[item.name] = (
+            []
+            if {int, float, str} & set(choices)
+            else [word for choice in choices for word in _WORDS.get(choice, [str(choice)])]
+        )
+    return words
 
 
 def _as(choice: Any, text: str) -> Any:

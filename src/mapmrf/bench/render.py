@@ -20,7 +20,7 @@ from mapmrf.errors import OptionError, needed
 from mapmrf.formats.files import write_bytes
 
 TEXT_WIDTH = 120  # characters per line if there is no terminal
-TEX_ROWS = 55  # lines per page
+WIDE = 12  # columns beyond which a table on a page is set more tightly
 PAGES = (".html", ".htm")
 
 
@@ -193,7 +193,7 @@ def to_markdown(table: Table) -> str:
 
 # -- LaTeX ------------------------------------------------------------------------------------------------------------
 
-TEX_HEAD = """% \\usepackage{booktabs} in the preamble; every table fits a text width of 16 cm."""
+TEX_HEAD = """% \\usepackage{booktabs,longtable} in the preamble; every table fits a text width of 16 cm."""
 _TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -205,40 +205,26 @@ _TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 
 def to_latex(table: Table) -> str:
-    """One or several `table` environments with booktabs rules; the best of a row is bold, ranks are superscripts."""
+    """One or several `longtable` environments with booktabs rules; the best of a row is bold, ranks are raised."""
     # 16 cm hold 114 digits of ``\scriptsize``, and a gap of 5 pt is 1.3 of them.
-    pages = [page for piece in table.split(114.0, _tex_width, 1.3) for page in _pages(piece)]
-    return "\n\n".join(_tabular(page, note=table.note if page is pages[-1] else "") for page in pages)
+    pieces = table.split(114.0, _tex_width, 1.3)
+    return "\n\n".join(_longtable(piece, note=table.note if piece is pieces[-1] else "") for piece in pieces)
 
 
-def _pages(table: Table) -> list[Table]:
-    if len(table.lines) <= TEX_ROWS:
-        return [table]
-    starts = range(0, len(table.rows), TEX_ROWS - 1)
-    return [
-        replace(
-            table,
-            title=table.title if first == 0 else f"{table.title}, continued",
-            rows=table.rows[first : first + TEX_ROWS - 1],
-            summary=table.summary if first == starts[-1] else None,
-        )
-        for first in starts
-    ]
-
-
-def _tabular(table: Table, note: str) -> str:
+def _longtable(table: Table, note: str) -> str:
     align = "".join("r" if right else "l" for right in table.numeric())
-    caption = _tex(f"{table.title}. {note}".strip())
-    lines = [r"\begin{table}[p]", r"\centering\scriptsize\setlength{\tabcolsep}{2.5pt}", rf"\caption{{{caption}}}"]
-    lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
+    head = [r"\toprule"]
     if table.grouped:
         spans = [rf"\multicolumn{{{len(places)}}}{{c}}{{{_tex(of)}}}" if of else "" for of, places in table.blocks()]
         rules = [rf"\cmidrule(lr){{{places[0] + 1}-{places[-1] + 1}}}" for of, places in table.blocks() if of]
-        lines += [_tex_row(spans), "".join(rules)]
-    lines += [_tex_row([_tex(column.name) for column in table.columns]), r"\midrule"]
-    lines += [_tex_row(map(_tex_cell, row)) for row in table.rows]
-    lines += [] if table.summary is None else [r"\midrule", _tex_row(map(_tex_cell, table.summary))]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
+        head += [_tex_row(spans), "".join(rules)]
+    head += [_tex_row([_tex(column.name) for column in table.columns]), r"\midrule"]
+    body = [_tex_row(map(_tex_cell, row)) for row in table.rows]
+    body += [] if table.summary is None else [r"\midrule", _tex_row(map(_tex_cell, table.summary))]
+    caption = _tex(f"{table.title}. {note}".strip())
+    lines = [r"{\scriptsize\setlength{\tabcolsep}{2.5pt}", rf"\begin{{longtable}}{{{align}}}"]
+    lines.append(rf"\caption{{{caption}}} \\")
+    return "\n".join([*lines, *head, r"\endfirsthead", *head, r"\endhead", *body, r"\bottomrule", r"\end{longtable}}"])
 
 
 def _tex_row(texts: Any) -> str:
@@ -267,10 +253,12 @@ def _tex_width(cell: Cell) -> float:
 
 
 def to_html(table: Table, *, heading: bool = True) -> str:
-    """A table that can be sorted by the values in its columns."""
+    """A table that can be sorted by the values in its columns; the last key stays in view beside wide ones."""
+    last = max((k for k, column in enumerate(table.columns) if column.key), default=0)
     classes = [
         f"{'' if right else 't '}{'p ' if column.of and column.name in ('paper', 'difference') else ''}"
-        for column, right in zip(table.columns, table.numeric(), strict=True)
+        f"{'k ' if k == last else ''}{'c ' if max((len(line[k].text) for line in table.lines), default=0) < 24 else ''}"
+        for k, (column, right) in enumerate(zip(table.columns, table.numeric(), strict=True))
     ]
     above, below = [], []
     for of, places in table.blocks():
@@ -286,7 +274,8 @@ def to_html(table: Table, *, heading: bool = True) -> str:
     foot = "".join(f"<tfoot>{line}</tfoot>" for line in lines[len(table.rows) :])
     note = f"<p class=note>{html.escape(table.note)}</p>" if table.note else ""
     caption = f"<h3>{html.escape(table.title)}</h3>" if heading else ""
-    frame = f"<div class=scroll tabindex=0><table id='{html.escape(table.name)}'>"
+    wide = " class=wide" if len(table.columns) > WIDE else ""
+    frame = f"<div class=scroll tabindex=0><table id='{html.escape(table.name)}'{wide}>"
     return f"{caption}{frame}<thead>{head}</thead><tbody>{body}</tbody>{foot}</table></div>{note}"
 
 
@@ -307,7 +296,7 @@ def _html_cell(cell: Cell, classes: str) -> str:
 
 
 def _class(names: str) -> str:
-    """CSS classes of a cell: `t` for text, `p` for the paper's figures, `best` for the best of a row."""
+    """CSS classes of a cell: `t` text, `c` short, `k` the key, `p` the paper's figures, `best` the best of a row."""
     return f" class='{names.strip()}'" if names else ""
 
 

@@ -365,7 +365,7 @@
   const excerpt = (table, places) => {
     const copy = table.cloneNode(true), kept = new Set(places);
     copy.removeAttribute("id");
-    copy.className = "excerpt";
+    copy.classList.add("excerpt");
     for (const row of [...copy.tBodies, copy.tFoot].filter(Boolean).flatMap((part) => [...part.rows])) {
       [...row.cells].forEach((cell, place) => { if (!kept.has(place)) cell.remove(); });
     }

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import itertools
 import math
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+import command_line
 import mapmrf
 from mapmrf import FactorGraph, OptionError
 from mapmrf.bench import Records, report, run
@@ -69,7 +67,6 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
 
 
 METHOD = """
-import time
 from dataclasses import dataclass
 import mapmrf
 from mapmrf.run.method import Answer, Progress
@@ -170,6 +167,31 @@ def test_bad_arguments_are_one_line(methods: Any, models: Any, message: str) -> 
     assert "\n" not in str(error.value)
 
 
+def test_a_method_of_a_file_goes_by_its_own_name_unless_that_is_one_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "taken.py").write_text(MINE.replace('"mine"', '"icm"'))
+    assert MethodConfig(f"{tmp_path}/mine.py", {"max_iterations": 3}).name == "mine max_iterations=3"
+    assert MethodConfig(f"{tmp_path}/taken.py:Mine").name == "taken.py:Mine"
+
+
+def test_evidence_holds_for_every_model_and_makes_it_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    (tmp_path / "seen.evid").write_text("1 3 1")
+    (tmp_path / "plan.toml").write_text('methods = ["icm"]\nevidence = { 3 = 0 }')
+    mapmrf.write(GRAPHS["weak"], tmp_path / "weak.uai")
+    plain = run("icm", [tmp_path / "weak.uai", GRAPHS["strong"]], time_limit=5, output=path)
+    seen = run("icm", [tmp_path / "weak.uai", GRAPHS["strong"]], evidence={3: 1}, time_limit=5, output=path)
+    assert len({record["key"] for record in (*plain, *seen)}) == 4
+    for record, graph in zip(seen, (GRAPHS["weak"], GRAPHS["strong"]), strict=True):
+        assert unpack_labels(record["labels"])[3] == 1
+        assert record["value"] == pytest.approx(mapmrf.solve(graph, "icm", evidence={3: 1}).value)
+    by_file = ["--methods", "icm", "--evidence", tmp_path / "seen.evid"]
+    for options, label in ((by_file, 1), (["--plan", tmp_path / "plan.toml"], 0)):
+        done = command_line.run("bench", tmp_path / "*.uai", "-t", 5, "-o", path, *options)
+        assert "1 runs recorded" in done.stdout
+        assert unpack_labels(Records.read(path)[-1]["labels"])[3] == label
+
+
 def test_an_object_is_run_by_name_where_that_is_the_same() -> None:
     assert MethodConfig.of(mapmrf.ICM(starts=3)) == MethodConfig("icm", {"starts": 3})
     assert MethodConfig.of(mapmrf.LSLP(preset="paper", rho=0.2)).make() == mapmrf.LSLP(preset="paper", rho=0.2)
@@ -192,27 +214,6 @@ def test_a_script_needs_no_guard_and_its_own_classes_are_sent_along(tmp_path: Pa
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stdout == "begins\nmine done 5.0\nexhaustive done 5.0\n"
-
-
-ENDLESS = (
-    METHOD.format(step="time.sleep(0.05); return Progress(1)")
-    + """
-graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.0, 2.0, 5.0]])
-records = mapmrf.bench.run(["exhaustive", Mine], graph, time_limit=600, output="records.jsonl")
-print([record["run"] for record in records])
-"""
-)
-
-
-def test_ctrl_c_gives_the_records_so_far(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(ENDLESS)
-    process = subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-    records = tmp_path / "records.jsonl"
-    while process.poll() is None and not (records.exists() and records.read_bytes().endswith(b"\n")):
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate()[0] == "['exhaustive']\n"
-    assert process.returncode == 0
 
 
 # -- data frames ------------------------------------------------------------------------------------------------------
@@ -264,16 +265,7 @@ def test_a_result_as_a_frame_and_a_dataset() -> None:
 
 @pytest.mark.parametrize("package", ["pandas", "xarray"])
 def test_an_absent_package_is_one_line(package: str, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name == package:
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.delitem(sys.modules, package, raising=False)
     monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
-    monkeypatch.setattr(builtins, "__import__", without)
     result = mapmrf.Result.of_labels(GRAPHS["weak"], np.zeros(16, dtype=np.int64), mapmrf.Status.CONVERGED, "none")
     for thing in (result, records):
         with pytest.raises(ImportError, match=rf"^this needs {package}: pip install 'mapmrf\[frames\]'$"):

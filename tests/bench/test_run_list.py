@@ -169,27 +169,25 @@ def test_a_second_record_or_a_second_benchmark_is_refused(tmp_path: Path) -> Non
     RecordFile(tmp_path / "r.jsonl").close()
 
 
+GOOD = json.dumps(record("a")) + "\n"
+BAD = [{"value": "much"}, {"value": None}, {"trace": 3}, {"model": 3}, {"time_limit": "long"}]
+
+
 @pytest.mark.parametrize(
-    "line",
+    "content",
     [
-        "nonsense",
-        "[1]",
-        '{"key": "a"}',
-        json.dumps(record("b", value="much")),
-        json.dumps(record("b", value=None)),
-        json.dumps(record("b", trace=3)),
-        json.dumps(record("b", model=3)),
-        json.dumps(record("b", time_limit="long")),
+        *(f"{GOOD}{line}\n" for line in ("nonsense", "[1]", '{"key": "a"}')),
+        *(GOOD + json.dumps(record("b", **more)) + "\n" for more in BAD),
+        *("my precious notes", "line one\nline two", "MARKOV\n1\n2\n0"),
     ],
 )
-def test_a_file_of_something_else_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+def test_a_file_of_something_else_is_refused_and_never_touched(tmp_path: Path, content: str) -> None:
     path = tmp_path / "r.jsonl"
-    path.write_text(json.dumps(record("a")) + "\n" + line + "\n")
-    refuses(FormatError, r"r\.jsonl: line 2: found .*, expected a record", read_records, path)
-    before = path.read_bytes()
-    with pytest.raises(FormatError):
-        RecordFile(path)
-    assert path.read_bytes() == before
+    path.write_text(content)
+    if content.startswith(GOOD):
+        refuses(FormatError, r"r\.jsonl: line 2: found .*, expected a record", read_records, path)
+    refuses(FormatError, "expected", RecordFile, path)
+    assert path.read_text() == content
 
 
 @pytest.mark.parametrize("labels", [[], [0, 1, 2], [0, 255, 3], [0, 70000]])
@@ -203,35 +201,17 @@ def test_huge_labellings_are_left_out_and_nonsense_is_refused() -> None:
     refuses(FormatError, "packed labels", unpack_labels, "u1:!!")
 
 
-def test_a_long_trace_keeps_its_ends_and_its_order() -> None:
-    points = [
-        TracePoint(time=0.01 * k, iterations=k, value=float(k // 100), bound=100.0 - k // 50) for k in range(5000)
-    ]
+def test_a_long_trace_keeps_its_ends_its_order_and_the_beginnings_of_its_phases() -> None:
+    phases = ["relax"] * 2000 + ["search"] * 2500 + ["prove"] * 500
+    points = [TracePoint(0.01 * k, k, float(k // 100), 100.0 - k // 50, phase=one) for k, one in enumerate(phases)]
     rows = thin(points, 60)
-    assert 30 <= len(rows) <= 60
+    assert 30 <= len(rows) <= 60 and len(thin(points[:50], 60)) == 50
     times = [row[0] for row in rows]
     assert times == sorted(set(times))
-    assert (rows[0][1], rows[-1][1]) == (0, 4999)
-    assert rows[-1][TRACE_COLUMNS.index("phase")] == ""
-    assert rows[-1][2] == 49.0
-    assert len(thin(points[:50], 60)) == 50
-
-
-def test_a_long_trace_keeps_the_beginnings_of_its_phases() -> None:
-    phases = ["relax"] * 2000 + ["search"] * 2500 + ["prove"] * 500
-    points = [TracePoint(0.01 * k, k, float(k), phase=phase) for k, phase in enumerate(phases)]
-    rows = thin(points, 40)
+    assert (rows[0][1], rows[-1][1], rows[-1][2]) == (0, 4999, 49.0)
     place = TRACE_COLUMNS.index("phase")
     first = {phase: next(row[1] for row in rows if row[place] == phase) for phase in ("relax", "search", "prove")}
     assert first == {"relax": 0, "search": 2000, "prove": 4500}
-
-
-@pytest.mark.parametrize("content", ["my precious notes", "line one\nline two", "MARKOV\n1\n2\n0"])
-def test_a_file_of_something_else_is_never_touched(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text(content)
-    refuses(FormatError, "expected", RecordFile, path)
-    assert path.read_text() == content
 
 
 def test_of_two_records_of_a_run_the_last_one_counts(tmp_path: Path) -> None:

@@ -191,13 +191,12 @@ def test_peak_memory_is_that_of_the_run(models: list[ModelRef]) -> None:
 SCRIPT = """
 import sys
 from pathlib import Path
-from mapmrf.bench.run_list import MethodConfig, RunList, from_files
-from mapmrf.bench.runner import RunLimits, run_all
+import mapmrf
 
-if __name__ == "__main__":
-    models = from_files(sorted(Path(sys.argv[1]).glob("*.uai")))
-    runs = [MethodConfig("exhaustive"), MethodConfig("exhaustive", {"max_iterations": 5})]
-    run_all(RunList(runs, models, range(int(sys.argv[3])), 5.0).tasks(), sys.argv[2], jobs=2)
+models = sorted(Path(sys.argv[1]).glob("*.uai"))
+methods = [mapmrf.methods()["exhaustive"](max_labellings=2**40), "icm"]
+records = mapmrf.bench.run(methods, models, seeds=range(4), time_limit=5, jobs=2, output=sys.argv[2])
+print(len(records))
 """
 
 
@@ -205,15 +204,13 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path, models:
     if os.name != "posix":
         pytest.skip("signals of another kind")
     mapmrf.write(grid(5, 5), tmp_path / "zz.uai")  # 2^25 labellings: some seconds
-    script, path = tmp_path / "run.py", tmp_path / "r.jsonl"
-    script.write_text(
-        SCRIPT.replace('MethodConfig("exhaustive"),', 'MethodConfig("exhaustive", {"max_labellings": 2**40}),')
-    )
-    process = subprocess.Popen([sys.executable, str(script), str(tmp_path), str(path), "4"], start_new_session=True)
+    path, pipe = tmp_path / "r.jsonl", subprocess.PIPE
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(path)]
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     wait_until(lambda: path.exists() and len(read_records(path)) >= 3)
     os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(PATIENCE) == 0
-    assert len(read_records(path)) >= 3
+    said, heard = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and 3 <= int(said) == len(read_records(path)) and "interrupted" in heard
     wait_until(lambda: not any_left(process.pid))
 
 
@@ -296,53 +293,37 @@ class Runs:
         return Result(labels, 0.0, self.status, "icm", compile_time=self.compile_time, runtime=40.0)
 
 
-def test_a_run_without_compilations_is_kept() -> None:
-    runs, told = Runs(), []
-    result, spent = time_run(runs, 5.0, told.append)
-    assert (runs.limits, runs.ended, told, spent) == ([5.0], [0.0], ["begins"], 0.0)
-    assert result.runtime == 40.0
+def compile_elsewhere() -> None:
+    thread = threading.Thread(target=compile_something)
+    thread.start()
+    thread.join()
 
 
-@pytest.mark.parametrize("status", [Status.TIME_LIMIT, Status.OPTIMAL])
-def test_a_run_that_compiles_is_ended_prepared_for_and_made_again(status: Status) -> None:
-    runs, told = Runs(compile_something, compile_something, status=status), []
-    _, spent = time_run(runs, 5.0, told.append)
-    assert runs.limits == [5.0, None, 5.0]  # the second compiles without a limit
-    assert runs.ended == [1.0, 3600.0, 0.0]  # and ends when it has run for longer than that
-    assert told == ["begins", "prepares", "begins"]
-    assert spent == 80.0
-
-
-def test_a_compilation_in_another_thread_counts() -> None:
-    def elsewhere() -> None:
-        thread = threading.Thread(target=compile_something)
-        thread.start()
-        thread.join()
-
-    runs = Runs(elsewhere)
-    time_run(runs, 5.0, print)
-    assert runs.limits == [5.0, None, 5.0]
+@pytest.mark.parametrize(
+    ("runs", "limits", "ended", "spent"),
+    [
+        (Runs(), [5.0], [0.0], 0.0),
+        # The second run compiles without a limit, and ends when it has run for longer than that.
+        (Runs(compile_something, compile_something), [5.0, None, 5.0], [1.0, 3600.0, 0.0], 80.0),
+        (Runs(compile_something, status=Status.OPTIMAL), [5.0, None, 5.0], [1.0, 3600.0, 0.0], 80.0),
+        (Runs(compile_elsewhere), [5.0, None, 5.0], [1.0, 3600.0, 0.0], 80.0),
+        # Cut short by loading: made again once, since perhaps the model itself takes so long.
+        (Runs(compile_time=1.0), [5.0, 5.0], [0.0, 0.0], 40.0),
+        (Runs(compile_time=1.0, status=Status.CONVERGED), [5.0], [0.0], 0.0),
+        (Runs(compile_time=0.05), [5.0], [0.0], 0.0),
+    ],
+)
+def test_a_recorded_run_compiles_nothing(runs: Runs, limits: list, ended: list, spent: float) -> None:
+    told: list[str] = []
+    result, seconds = time_run(runs, 5.0, told.append)
+    assert (runs.limits, runs.ended, seconds, result.runtime) == (limits, ended, spent, 40.0)
+    assert told == [{5.0: "begins", None: "prepares"}[limit] for limit in limits]
 
 
 def test_a_run_that_always_compiles_is_given_up() -> None:
     runs = Runs(*[compile_something] * 20)
     refuses(MapMRFError, f"compiled in each of {ATTEMPTS} runs", time_run, runs, 5.0, print)
     assert runs.limits == [5.0, None] * ATTEMPTS
-
-
-@pytest.mark.parametrize(
-    ("compile_time", "status", "attempts"),
-    [
-        (1.0, Status.TIME_LIMIT, 2),  # perhaps the model itself takes so long
-        (1.0, Status.CONVERGED, 1),  # not cut short
-        (0.05, Status.TIME_LIMIT, 1),
-    ],
-)
-def test_a_run_cut_short_by_loading_is_made_again_once(compile_time: float, status: Status, attempts: int) -> None:
-    runs = Runs(status=status, compile_time=compile_time)
-    _, spent = time_run(runs, 5.0, print)
-    assert runs.limits == [5.0] * attempts
-    assert spent == 40.0 * (attempts - 1)
 
 
 def test_compilations_inside_others_count_but_their_seconds_do_not() -> None:

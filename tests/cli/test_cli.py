@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import gzip
 import inspect
 import json
@@ -25,7 +26,7 @@ from command_line import done, refused, run, started
 from mapmrf import OptionError
 from mapmrf.cli import COMMANDS, main
 from mapmrf.cli.methods import parse_grid, parse_settings
-from mapmrf.cli.solving import parse_query
+from mapmrf.cli.solving import HELP, parse_query
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.formats.solution import read_solution, read_solutions, write_solution
 from mapmrf.plots import style
@@ -164,7 +165,7 @@ def test_options_that_are_arguments_of_solve_have_their_names_and_defaults():
     ("args", "says"),
     [
         (["solve"], "MODEL"),
-        (["nonsense"], "nonsense"),
+        (["slove"], "no command is named 'slove', did you mean 'solve'?"),
         (["--nonsense"], "--nonsense"),
         (["solve", "MODEL", "--nonsense"], "--nonsense"),
         (["solve", "MODEL", "--method", "imc"], "did you mean 'icm'"),
@@ -172,8 +173,8 @@ def test_options_that_are_arguments_of_solve_have_their_names_and_defaults():
         (["solve", "MODEL", "-m", "icm", "--set", "starts=two"], "found 'two', expected a whole number"),
         (["solve", "MODEL", "-m", "icm", "--set", "starts=0"], "starts"),
         (["solve", "MODEL", "-m", "icm", "--set", "starts"], "expected key=value"),
-        (["solve", "MODEL", "--time-limit", "-1"], "--time-limit"),
-        (["solve", "MODEL", "--seed", "x"], "--seed"),
+        (["solve", "MODEL", "-t", "-1"], "'--time-limit' / '-t': found '-1', expected a number of at least 0"),
+        (["solve", "MODEL", "--seed", "x"], "--seed': found 'x', expected a whole number of at least 0"),
         (["solve", "MODEL", "--threads", "-1"], "--threads"),
         (["solve", "MODEL", "-m", "icm", "--initial", "absent.MPE"], "absent.MPE"),
         (["solve", "MODEL", "-m", "icm", "--evidence", "absent.evid"], "absent.evid"),
@@ -196,6 +197,8 @@ def test_options_that_are_arguments_of_solve_have_their_names_and_defaults():
         (["solve", "MODEL", "--query", "1,,2"], "separated by commas"),
         (["solve", "MODEL", "--query", "99"], "variable 99 is asked for, expected 0 to 11"),
         (["solve", "MODEL", "--query", "Rain"], "no variable is named 'Rain'"),
+        (["solve", "MODEL", "--best", "2", "--memory-limit", "1G"], "--memory-limit cannot be combined with --best"),
+        (["solve", "MODEL", "--resume"], "resume needs a checkpoint"),
         (["bench", "-o", "r.jsonl", "--sets", "grid"], "sets: found 'grid', expected some of seg-2"),
         (["bench", "-o", "r.jsonl", "--data", "nowhere"], "--data: nowhere is not a folder"),
         (["bench", "-o", "r.jsonl", "nowhere.uai"], "nowhere.uai: no such file"),
@@ -208,7 +211,7 @@ def test_options_that_are_arguments_of_solve_have_their_names_and_defaults():
         (["datasets", "generate", "grids", "1", "-o", "absent/x.uai"], "there is no folder absent"),
         (["datasets", "generate", "grids", "1"], "--output"),
         (["completion", "tcsh"], "bash"),
-        (["tune", "MODEL", "--grid", "sigma=1"], "'sigma'"),
+        (["tune", "MODEL", "--grid", "roh=1"], "did you mean 'rho'"),
         (["tune", "MODEL", "--grid", "rho=1;2"], "found '1;2', expected a number"),
     ],
 )
@@ -291,25 +294,18 @@ def test_methods():
 
 
 @pytest.mark.parametrize(
-    "args",
+    ("args", "made"),
     [
-        ["grid", 4, 4, "--coupling", 3, "--field", 0.5, "--wrap"],
-        ["random", 9, 12, "--states", "2-4", "--arity", 3, "--hard", 0.2],
-        ["potts", 4, 5, "--labels", 3, "--noise", 0.4, "--smoothness", 0.9],
+        (["grid", 4, 4, "--coupling", 3, "--field", 0.5, "--wrap"], grid(4, 4, 3.0, field=0.5, wrap=True, seed=3)),
+        (["random", 9, 12, "--states", "3", "--arity", "2-4"], random_graph(9, 12, states=3, arity=(2, 4), seed=3)),
+        (["potts", 4, 5, "--labels", 3, "--noise", 0.4], potts_image(4, 5, 3, noise=0.4, seed=3).graph),
     ],
 )
-def test_generate_solve_score(args, tmp_path):
+def test_generate_makes_what_the_library_makes_and_score_knows_its_value(args, made, tmp_path):
     model, solution = tmp_path / "model.uai", tmp_path / "model.MPE"
     assert done("generate", *args, "--seed", 3, "--output", model) == ""
-    value = json.loads(done("solve", model, "-m", "icm", "--json", "-o", solution))["value"]
-    assert np.isfinite(value)
-    assert float(done("score", model, solution)) == value
-
-
-def test_generate_makes_what_the_library_makes(tmp_path):
-    done("generate", "random", 6, 7, "--states", "3", "--arity", "2-4", "--seed", 9, "-o", tmp_path / "r.uai")
-    ours, made = mapmrf.read(tmp_path / "r.uai"), random_graph(6, 7, states=3, arity=(2, 4), seed=9)
-    assert ours.value([1] * 6) == pytest.approx(made.value([1] * 6))
+    data = json.loads(done("solve", model, "-m", "icm", "--json", "-o", solution))
+    assert float(done("score", model, solution)) == data["value"] == pytest.approx(made.value(data["labels"]))
 
 
 def test_demo_explains_and_draws(model, tmp_path, monkeypatch):
@@ -401,6 +397,65 @@ def test_margins_go_into_the_result_and_the_plot(model, tmp_path) -> None:
     assert "has no margins" in refused("plot", plain, "--kind", "margins", "-o", tmp_path / "margins.png")
 
 
+@pytest.fixture
+def weather(tmp_path) -> Path:
+    names = mapmrf.Names(("rain", "grass"), (("no", "yes"), ("dry", "wet")))
+    table = np.log([[0.45, 0.1], [0.1, 0.35]])
+    graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [table], names=names)
+    mapmrf.write(graph, tmp_path / "weather.cfn")
+    return tmp_path / "weather.cfn"
+
+
+def test_the_summary_says_what_one_wants_first_and_more_if_asked(weather, model, tmp_path) -> None:
+    lines = done("solve", weather, "-m", "trws").splitlines()
+    words = ["log", "status", "upper", "method", "", "variable", "rain", "grass"]
+    assert [line.partition(" ")[0] for line in lines] == words and lines[-2:] == ["rain      no", "grass     dry"]
+    more = done("solve", weather, "-m", "trws", "-v").splitlines()
+    words[4:4] = ["relaxed", "relaxed", "found", "proven"]
+    assert [line.partition(" ")[0] for line in more] == words
+    said = done("solve", model, "-m", "icm", "-o", tmp_path / "out.MPE").splitlines()
+    assert said[2] == f"labels         {tmp_path / 'out.MPE'}  (12 variables)"
+
+
+def test_the_suffix_says_what_is_written(weather, model, tmp_path) -> None:
+    def written(name: str, *args: object) -> list[list[str]]:
+        run("solve", *args, "-q", "-o", tmp_path / name)
+        with open(tmp_path / name, newline="") as file:
+            return list(csv.reader(file, delimiter="\t" if name.endswith(".tsv") else ","))
+
+    assert written("one.csv", weather) == [["variable", "state"], ["rain", "no"], ["grass", "dry"]]
+    assert written("query.tsv", weather, "--query", "grass") == [["variable", "state"], ["grass", "dry"]]
+    head, *rows = written("best.csv", weather, "--best", 2)
+    assert head[0] == "value" and head[-2:] == ["rain", "grass"]
+    assert [row[-2:] for row in rows] == [["no", "dry"], ["yes", "wet"]]
+    assert [row[0] for row in written("query.csv", model, "--query", "7,2")] == ["variable", "7", "2"]
+    head, *rows = written("margins.csv", model, "--margins")
+    assert head == ["variable", "state", "margin at least", "margin at most"] and len(rows) == 12
+
+
+def test_margins_are_printed_the_least_certain_first(weather, model) -> None:
+    *_, rain, grass = done("solve", weather, "--margins").splitlines()
+    margin = f"{np.log(0.45 / 0.35):.6g}"
+    assert (rain.split(), grass.split()) == (["rain", "no", margin], ["grass", "dry", margin])
+    text = done("solve", model, "--margins")
+    assert "margins        12 of 12 labels are certain, 0 have an equally good alternative" in text
+    shown = [float(line.split()[2]) for line in text.splitlines()[-12:]]
+    assert shown == sorted(shown) == pytest.approx(sorted(mapmrf.solve(model, margins=True).margins[:, 0]), rel=1e-4)
+
+
+def test_the_help_of_solve_has_every_option_once_in_its_groups() -> None:
+    text = done("solve", "--help")
+    groups = {part.split("\n")[0]: re.findall(r"^  (-.*?)(?:  |$)", part, re.M) for part in text.split("\n\n")}
+    assert [name for name in groups if name.endswith(":") and groups[name]] == [f"{name}:" for name in HELP]
+    assert len(groups["Usual options:"]) == 10
+    shown = [flag.split(",")[-1].split()[0] for flags in groups.values() for flag in flags]
+    command = main.get_command(click.Context(main), "solve")
+    known = [max(one.opts, key=len) for one in command.get_params(click.Context(command)) if one.opts[0][0] == "-"]
+    assert sorted(shown) == sorted(known)
+    for name in COMMANDS:
+        assert "RANGE" not in done(name, "--help") and ">=" not in done(name, "--help")
+
+
 def test_a_sum_that_does_not_fit_is_one_line_with_width_and_bytes(tmp_path) -> None:
     path = tmp_path / "dense.uai"
     pairs = [(i, j) for i in range(40) for j in range(i)]
@@ -451,13 +506,17 @@ def test_ctrl_c_keeps_the_best_labelling(model, tmp_path):
     assert read_solution(tmp_path / "out.MPE", 12).tolist() == data["labels"]
 
 
-def test_ctrl_c_before_the_run_gives_the_first_labelling(model, tmp_path):
-    code = READING.format(module="run.solve", name="solve")
+@pytest.mark.parametrize("place", [("run.solve", "solve"), ("formats", "read")])
+def test_ctrl_c_before_the_run_gives_the_first_labelling_if_there_is_a_model(place, model, tmp_path):
+    code = READING.format(module=place[0], name=place[1])
     process = started(code, "solve", model, "-m", "icm", "--json", "-o", tmp_path / "out.MPE")
     said, heard = process.communicate(timeout=120)
-    assert (process.returncode, heard) == (130, "")
-    graph = mapmrf.read(model)
-    assert json.loads(said)["value"] == graph.value(read_solution(tmp_path / "out.MPE", graph))
+    assert process.returncode == 130
+    if place[1] == "read":
+        assert (said, heard.strip()) == ("", "mapmrf: interrupted")
+    else:
+        graph = mapmrf.read(model)
+        assert heard == "" and json.loads(said)["value"] == graph.value(read_solution(tmp_path / "out.MPE", graph))
 
 
 def test_ctrl_c_after_the_run_gives_its_labelling(model, tmp_path, monkeypatch):
@@ -471,13 +530,6 @@ def test_ctrl_c_after_the_run_gives_its_labelling(model, tmp_path, monkeypatch):
     assert result.exit_code == 130
     assert json.loads(result.stdout)["value"] == best["value"]
     assert read_solution(tmp_path / "out.MPE", 12).tolist() == best["labels"]
-
-
-def test_ctrl_c_while_reading_is_one_line(model, tmp_path):
-    process = started(READING.format(module="formats", name="read"), "solve", model, "-m", "icm")
-    said, heard = process.communicate(timeout=120)
-    assert (process.returncode, said) == (130, "")
-    assert heard.strip() == "mapmrf: interrupted"
 
 
 # -- completion -------------------------------------------------------------------------------------------------------
@@ -511,6 +563,10 @@ def test_commands_options_methods_and_files_are_completed() -> None:
     assert texts("bench", "--methods", "icm,trw") == ["icm,trws"]
     assert asked("solve", "--method", "my_file.py") == [("file", "my_file.py")]
     assert texts("tune", "--method", "icm", "--set", "st") == ["starts="]
+    assert texts("solve", "--method", "bp", "--set", "decode=a") == ["decode=argmax"]
+    assert texts("solve", "--set", "pro") == ["prove="] and texts("solve", "--set", "prove=t") == ["prove=true"]
+    options = [f"{item.name}=" for item in dataclasses.fields(mapmrf.LSLP)]  # and nothing else, such as title=
+    assert texts("tune", "--set", "") == texts("tune", "--grid", "") == options
     assert asked("solve", "mod") == [("file", "mod")]
     assert asked("solve", "model.uai", "--output", "x") == asked("info", "x") == [("file", "x")]
     assert asked("report", "records.jsonl", "--figures", "") == [("dir", "")]

@@ -12,7 +12,6 @@ from mapmrf import plots
 from mapmrf.cli import plotting
 from mapmrf.datasets import grid, random_graph
 from mapmrf.formats.solution import write_solution
-from mapmrf.run.result import Result, read_trace
 
 MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 
@@ -213,18 +212,6 @@ def test_missing_matplotlib_names_the_extra(folder, monkeypatch):
 def test_every_picture_of_the_library_has_a_kind():
     assert len(plotting.KINDS) == len(set(plots.__all__) - {"lattice_shape"})
     assert all(kind in command_line.done("plot", "--help") for kind in plotting.KINDS)
-
-
-# -- what the pictures are made from ---------------------------------------------------------------------------------
-
-
-def test_results_and_traces_come_back_from_their_files(answer, folder) -> None:
-    again = Result.from_json(answer.to_json(mu_v=True))
-    assert again.mu_v.tolist() == answer.mu_v.tolist()
-    assert Result.from_json(answer.to_json()).mu_v is None
-    bare = mapmrf.solve(grid(2, 2), "icm")
-    assert Result.from_json(bare.to_json(mu_v=True)).mu_v is None
-    assert read_trace("run.csv") == answer.trace
 
 
 @pytest.mark.parametrize("name", ["time", "iterations", "value", "bound"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -293,40 +292,49 @@ def test_the_age_of_a_process_counts_from_its_start() -> None:
     assert 0.5 <= float(done.stdout) <= time.monotonic() - began + 0.02  # ticks of the system's clock
 
 
-LATE = """
+DEED = """
 import time
-import mapmrf.cli.contest as competition
+import mapmrf.cli.contest as contest
 import mapmrf.methods.icm as icm
-entries = []
-class Noted(competition.ContestRun):
+class Noted(contest.ContestRun):
     def __init__(self, *args):
         super().__init__(*args)
-        entries.append(self)
-competition.ContestRun = Noted
+        contest.clock = self.clock
+contest.ContestRun = Noted
 step = icm.ICM.step
-def late(self, problem, state):  # the first step takes that many seconds
-    entries[0].clock.began, entries[0].clock.margin = time.monotonic() - {seconds}, 1e5
-    {more}
-    return step(self, problem, state)
-icm.ICM.step = late
+def other(self, problem, state):
+    progress = step(self, problem, state)
+    progress.finished = None
+    {deed}
+    return progress
+icm.ICM.step = other
 main()
 """
+LATE = "contest.clock.began, contest.clock.margin = time.monotonic() - {seconds}, 1e5"  # so long took the first step
+ENDLESS = ["-m", "icm", "--set", "starts=1000000", "--set", "max_iterations=1e12"]
+
+
+def started_with(deed: str, **environ: str) -> subprocess.Popen[str]:
+    """A run that does something in every step and does not end by itself."""
+    mapmrf.write(grid(6, 6, coupling=2.0, seed=1), "grid.LG")
+    return started("grid.LG", "", "", "MPE", *ENDLESS, code=DEED.format(deed=deed), environ=environ)
+
+
+def check_solution(said: str) -> None:
+    """The file must hold a solution of the value that is said."""
+    graph = mapmrf.read("grid.LG")
+    shown = float(said.split("log potential ")[1].split(",")[0])
+    assert graph.value(read_solution("grid.LG.MPE", graph)) == pytest.approx(shown, abs=1e-5)
 
 
 @pytest.mark.parametrize(
     ("seconds", "more", "end"), [(925_000, "pass", "time_limit"), (1_000_000, "time.sleep(1000)", "cut off")]
 )
 def test_the_end_of_the_time_ends_the_process_whatever_the_method_does(seconds: int, more: str, end: str) -> None:
-    mapmrf.write(grid(6, 6, coupling=2.0, seed=1), "grid.uai")
-    environ = {"INF_TIME": "1000000", "INF_MEMORY": "4"}
-    code = LATE.format(more=more, seconds=seconds)
-    process = started("grid.uai", "", "", "MPE", "-m", "icm", code=code, environ=environ)
+    process = started_with(f"{LATE.format(seconds=seconds)}; {more}", INF_TIME="1000000", INF_MEMORY="4")
     said, heard = process.communicate(timeout=120)
-    assert (process.returncode, heard) == (0, "")
-    assert said.endswith(f", {end}\n")
-    graph = mapmrf.read("grid.uai")
-    shown = float(said.split("log potential ")[1].split(",")[0])
-    assert graph.value(read_solution("grid.uai.MPE", graph)) == pytest.approx(shown, abs=1e-5)
+    assert (process.returncode, heard) == (0, "") and said.endswith(f", {end}\n")
+    check_solution(said)
 
 
 def test_time_that_is_over_before_there_is_a_model_is_said() -> None:
@@ -346,89 +354,13 @@ def test_memory_beyond_the_limit_is_refused_and_the_best_is_kept() -> None:
     assert len(read_solution("t3.uai.MPE", 3)) == 3
 
 
-# -- signals ----------------------------------------------------------------------------------------------------------
-
-TELLING = """
-import time
-import mapmrf.methods.icm as icm
-step = icm.ICM.step
-def telling(self, problem, state):
-    progress = step(self, problem, state)
-    progress.finished = None
-    print("stepping", file=sys.stderr, flush=True)
-    {more}
-    return progress
-icm.ICM.step = telling
-main()
-"""
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("more", ["pass", "time.sleep(1000)"])
 def test_a_signal_ends_the_run_with_the_best_in_the_file(number: int, code: int, more: str) -> None:
-    mapmrf.write(grid(6, 6, coupling=2.0, seed=1), "grid.LG")
-    options = ["-m", "icm", "--set", "starts=1000000", "--set", "max_iterations=1e12"]
-    process = started("grid.LG", "", "", "MPE", *options, code=TELLING.format(more=more))
+    process = started_with(f"print('stepping', file=sys.stderr, flush=True); {more}")
     assert process.stderr is not None
     assert process.stderr.readline() == "stepping\n"
     process.send_signal(number)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == code
-    graph = mapmrf.read("grid.LG")
-    shown = float(said.split("log potential ")[1].split(",")[0])
-    assert graph.value(read_solution("grid.LG.MPE", graph)) == pytest.approx(shown, abs=1e-5)
-
-
-def test_the_old_handlers_come_back() -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    assert run("nets/t3.uai", "", "", "MPE", "-m", "icm").exit_code == 0
-    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
-    assert signal.set_wakeup_fd(-1) == -1
-
-
-IMPROVING = """
-import mapmrf.cli.contest as competition
-class Improving(competition.ContestRun):
-    def run(self, method, options, stopped):
-        self.writing_share = 1.0
-        labels, k = self.labels[0].copy(), 0
-        print("improving", flush=True)
-        while True:  # count upwards in binary: every block is worth exactly one more than the last
-            k += 1
-            for i in range({bits}):
-                labels[i] = k >> i & 1
-            self.offer(0, labels, float(k))
-competition.ContestRun = Improving
-main()
-"""
-
-
-def counts(path: str, bits: int) -> list[int]:
-    """The numbers that the blocks of a file stand for."""
-    return [sum(int(k) << i for i, k in enumerate(block.split()[1 : bits + 1])) for block in blocks(path)]
-
-
-@pytest.mark.parametrize("padding", [0, 3000])
-def test_a_kill_at_any_moment_leaves_a_whole_file_whose_last_block_is_the_best(padding: int) -> None:
-    """Small blocks are appended, those of more than a page (3000 labels more) take the place of the whole file."""
-    bits, delays = 24, random.Random(padding)
-    # Each variable by itself had better be 0, but the pairs make every count worth one more than the last.
-    scopes = [*((i,) for i in range(bits)), *((i, (i + 1) % bits) for i in range(bits))]
-    tables = [*[[0.0, -1e-9]] * bits, *([[0.0, 0.0], [2.0**i, 2.0**i]] for i in range(bits))]
-    mapmrf.write(FactorGraph.from_tables([2] * (bits + padding), scopes, tables), "count.LG")
-    for early in (True, False, False):
-        process = started("count.LG", "", "", "MPE", code=IMPROVING.format(bits=bits))
-        assert process.stdout is not None
-        if not early:
-            process.stdout.readline()
-        time.sleep(delays.uniform(0.0, 1.0 if early else 0.3))
-        process.kill()
-        process.communicate()
-        if early and not Path("count.LG.MPE").exists():
-            continue
-        found = counts("count.LG.MPE", bits)
-        assert found == list(range(found[0], found[0] + len(found)))
-        assert Path("count.LG.MPE").read_bytes().endswith(b"\n")
-        labels = read_solution("count.LG.MPE", bits + padding)
-        assert sum(int(k) << i for i, k in enumerate(labels[:bits])) == found[-1]
-        Path("count.LG.MPE").unlink()
+    check_solution(said)

@@ -337,6 +337,8 @@ def read_plan(path: str | Path) -> dict[str, Any]:
         unknown = set(table) - {"method", "options", "name"}
         if unknown or not isinstance(table.get("method"), str) or not isinstance(table.get("options", {}), dict):
             raise OptionError(f"{path}: a run is {table!r}, expected method and optionally options and name")
+    if isinstance(given := data.get("evidence"), dict):  # a key of TOML is always text
+        data["evidence"] = {int(name) if name.isdecimal() else name: state for name, state in given.items()}
     data["run"] = [
         MethodConfig(table["method"], table.get("options", {}), str(table.get("name", "")))
         for table in data.get("run", [])

@@ -295,7 +295,9 @@ def denoise(
     """Remove noise from an image or volume, and fill in missing pixels: the `image` of the answer.
 
     Every pixel gets one of some grey levels. With `s` the standard deviation of the noise, a difference `d` from the
-    given pixel costs ``d^2 / (2 s^2)``, and a difference `d` between neighbours ``weight * min(d / s, truncation)``.
+    given pixel costs ``d^2 / (2 s^2)``, and a difference `d` between neighbours ``weight * min(d / s, truncation)``. On
+    photographs, non-local means are often better and faster. The image of the answer has the type of the given one
+    unless levels are given that do not fit it.
 
     Parameters
     ----------

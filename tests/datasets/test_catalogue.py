@@ -203,27 +203,26 @@ def test_the_statistics_of_part_of_a_set_are_near_those_of_the_paper(which: str,
 
 
 def test_figures_of_the_paper_are_found_by_our_names() -> None:
-    assert catalogue.model_figure("grids", "grid20x20.f10", "lp") == 3736.7
-    assert catalogue.model_figure("grids", "grid80x80.f5", "lslp") == 24834.5
-    assert catalogue.model_figure("grids", "grid20x20.f10", "trws", "iters") == 14
-    assert catalogue.model_figure("grids", "grid20x20.f10", "trws", "runtime") == 0.13
-    assert catalogue.model_figure("protein", "didNotconverge5", "ad3") == -115562
-    assert catalogue.set_figure("seg-21", "lslp") == -324.89
+    figures = {
+        ("grids", "grid20x20.f10", "lp"): 3736.7,
+        ("grids", "grid80x80.f5", "lslp"): 24834.5,
+        ("grids", "grid20x20.f10", "trws", "iters"): 14,
+        ("grids", "grid20x20.f10", "trws", "runtime"): 0.13,
+        ("protein", "didNotconverge5", "ad3"): -115562,
+    }
+    absent = [("grids", "grid80x80.f10", "branch"), ("grids", "grid20x20.f10", "psdd"), ("grids", "nothing", "lp")]
+    absent += [("grids", "grid20x20.f10", "exhaustive"), ("seg-2", "10_14_s.binary", "lp")]
+    for asked, figure in (figures | dict.fromkeys(absent)).items():
+        assert catalogue.model_figure(*asked) == figure
+    kinds = {("grids", "grid20x20.f10", "psdd"): "U", ("protein", "didNotconverge4", "ad3"): "0.17%U"}
+    kinds[("protein", "didNotconverge8", "psdd")] = "A+0.68%U+1.89%F"
+    absent = [("grids", "grid80x80.f10", "branch"), ("protein", "didNotconverge1", "trws"), absent[-1]]
+    for asked, kind in (kinds | dict.fromkeys(absent)).items():
+        assert catalogue.model_kind(*asked) == kind
+    assert catalogue.set_figure("seg-21", "lslp") == -324.89 and catalogue.set_figure("seg-2", "dd_sg") is None
     assert catalogue.set_figure("scene", "ad3", "iters") == 71.59
     assert catalogue.set_figure("scene", "ad3", "runtime", "std") == 0.024
-    assert catalogue.model_kind("grids", "grid20x20.f10", "psdd") == "U"
-    assert catalogue.model_kind("grids", "grid80x80.f10", "branch") is None
-    assert catalogue.model_kind("protein", "didNotconverge4", "ad3") == "0.17%U"
-    assert catalogue.model_kind("protein", "didNotconverge8", "psdd") == "A+0.68%U+1.89%F"
-    assert catalogue.model_kind("protein", "didNotconverge1", "trws") is None
-    assert catalogue.model_kind("seg-2", "10_14_s.binary", "lp") is None
     assert catalogue.set_kinds("scene", "psdd") == "549 V, 166 A"
-    assert catalogue.model_figure("grids", "grid80x80.f10", "branch") is None
-    assert catalogue.model_figure("grids", "grid20x20.f10", "psdd") is None
-    assert catalogue.model_figure("grids", "nothing", "lp") is None
-    assert catalogue.model_figure("grids", "grid20x20.f10", "exhaustive") is None
-    assert catalogue.model_figure("seg-2", "10_14_s.binary", "lp") is None
-    assert catalogue.set_figure("seg-2", "dd_sg") is None
 
 
 def test_the_paper_gives_a_type_wherever_it_prints_a_value() -> None:

@@ -238,18 +238,17 @@ def test_passing_trouble_is_waited_out(site: Site, tmp_path: Path, monkeypatch: 
     assert pauses == [1, 2, 4]
 
 
-def test_lasting_trouble_ends_the_download(site: Site, tmp_path: Path) -> None:
+def test_lasting_trouble_ends_the_download_in_one_line(site: Site, tmp_path: Path) -> None:
     site.files["/one.uai"] = CONTENT["one"]
     site.trouble = [503] * module.ATTEMPTS
-    with pytest.raises(DownloadStopped, match=r"one\.uai: 503"):
-        download([entry(url=f"{site.url}/one.uai"), entry("two", url=f"{site.url}/two.uai")], tmp_path)
+    both = [entry(url=f"{site.url}/one.uai"), entry("two", url=f"{site.url}/two.uai")]
+    refuses(DownloadStopped, r"one\.uai: 503", download, both, tmp_path)
     assert len(site.asked) == module.ATTEMPTS
-
-
-def test_no_server_is_one_line(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(DownloadStopped, match="refused") as caught:
-        download([entry(url="http://127.0.0.1:9/one.uai")], tmp_path)
-    assert "\n" not in str(caught.value)
+    refuses(DownloadStopped, "refused", download, [entry(url="http://127.0.0.1:9/one.uai")], tmp_path)
+    (tmp_path / "file").write_text("")
+    refuses(DownloadStopped, "cannot create the folder", download, both, tmp_path / "file")
+    site.trouble = [403]
+    assert "one.uai: 403" in refused(download(both[:1], tmp_path))
 
 
 def test_an_interrupted_download_keeps_what_it_has(site: Site, tmp_path: Path) -> None:
@@ -272,11 +271,25 @@ def test_an_interrupted_download_keeps_what_it_has(site: Site, tmp_path: Path) -
 # -- what is wrong ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("content", [CONTENT["two"], gzip.compress(CONTENT["one"])[:-4]], ids=["plain", "cut"])
-def test_wrong_content_gets_no_name(content: bytes, site: Site, tmp_path: Path) -> None:
-    site.files["/grids/one.uai.gz"] = content
-    text = refused(download([entry()], tmp_path, source=site.url))
-    assert text.startswith(f"{site.url}/grids/one.uai.gz: ")
+ARCHIVED = tar({"one.uai": CONTENT["one"]})
+WRONG: list[tuple[dict[str, bytes], str, str]] = [  # what the site has, which address is asked, what is said
+    ({"/grids/one.uai.gz": CONTENT["two"]}, "", "/grids/one.uai.gz: "),
+    ({"/grids/one.uai.gz": gzip.compress(CONTENT["one"])[:-4]}, "", "/grids/one.uai.gz: "),
+    ({}, "/one.uai", "one.uai: 404"),
+    ({}, "", "one.uai.gz: 404"),
+    ({"/Grids.tgz": ARCHIVED[:-100]}, "/Grids.tgz", "damaged archive"),
+    ({"/Grids.tgz": b"not an archive"}, "/Grids.tgz", "damaged archive"),
+    ({"/Grids.tgz": b""}, "/Grids.tgz", "damaged archive"),
+]
+
+
+@pytest.mark.parametrize(("files", "address", "said"), WRONG, ids=range(len(WRONG)))
+def test_what_is_wrong_is_one_line_and_gets_no_name(
+    files: dict[str, bytes], address: str, said: str, site: Site, tmp_path: Path
+) -> None:
+    site.files = files
+    asked = {"source": site.url} if address == "" else {}
+    assert said in refused(download([entry(url=site.url + address if address else "")], tmp_path, **asked))
     assert there(tmp_path) == {}
 
 
@@ -291,26 +304,11 @@ def test_a_wrong_model_does_not_stop_the_others(archive: bool, site: Site, tmp_p
     assert there(tmp_path) == {"grids/two.uai": CONTENT["two"]}
 
 
-def test_a_missing_file_is_one_line(site: Site, tmp_path: Path) -> None:
-    assert "one.uai: 404" in refused(download([entry(url=f"{site.url}/one.uai")], tmp_path))
-    assert "one.uai.gz: 404" in refused(download([entry()], tmp_path, source=site.url))
-    site.trouble = [403]
-    assert "one.uai: 403" in refused(download([entry(url=f"{site.url}/one.uai")], tmp_path))
-    assert there(tmp_path) == {}
-
-
 def test_a_wrong_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "grids").mkdir()
     (tmp_path / "grids" / "one.uai").write_bytes(b"mine")
     assert "remove it" in refused(download([entry(url="http://nowhere.invalid/one.uai")], tmp_path))
     assert there(tmp_path) == {"grids/one.uai": b"mine"}
-
-
-@pytest.mark.parametrize("damage", [lambda data: data[:-100], lambda data: b"not an archive", lambda data: b""])
-def test_a_damaged_archive_is_one_line(damage: Any, site: Site, tmp_path: Path) -> None:
-    site.files["/Grids.tgz"] = damage(tar({"one.uai": CONTENT["one"]}))
-    assert "damaged archive" in refused(download([entry(url=f"{site.url}/Grids.tgz")], tmp_path))
-    assert there(tmp_path) == {}
 
 
 def test_a_damaged_archive_gives_what_it_has(site: Site, tmp_path: Path) -> None:
@@ -330,13 +328,6 @@ def test_an_archive_continued_wrongly_is_fetched_anew(site: Site, tmp_path: Path
     wanted = entry(url=f"{site.url}/Grids.tgz")
     assert download([wanted], tmp_path) == DownloadReport(fetched=[wanted])
     assert [asked for _, asked in site.asked] == ["bytes=10-", None]
-
-
-def test_a_folder_that_cannot_be_made_is_one_line(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DownloadStopped, match="cannot create the folder"):
-        download([entry(url=f"{site.url}/one.uai")], tmp_path / "file")
-    assert site.asked == []
 
 
 @pytest.mark.parametrize("source", ["ftp://host/models", "/some/folder", "host"])

@@ -36,51 +36,48 @@ def plain_pairs(height: int, width: int, neighbours: int) -> list[tuple[tuple[in
     return near
 
 
-def plain_cost(kind: str, k: int, m: int, truncation: float, values: list[float]) -> float:
-    apart = abs(values[k] - values[m])
-    return {"potts": float(k != m), "linear": min(apart, truncation), "quadratic": min(apart**2, truncation)}[kind]
+def plain_value(
+    x: np.ndarray, unary: np.ndarray, offsets: Any, weight_of: Any, keep: Any = None, table: Any = None
+) -> float:
+    """Sum over all pixels and pairs, one by one, of Potts pairs or those of a table; only pixels of `keep` count."""
+    keep = np.ones(x.shape, dtype=bool) if keep is None else keep
+    table = np.eye(unary.shape[-1]) - 1 if table is None else table
+    total = sum(float(unary[p][x[p]]) for p in np.ndindex(x.shape) if keep[p])
+    for p in np.ndindex(x.shape):
+        for offset in offsets:
+            q = tuple(a + o for a, o in zip(p, offset, strict=True))
+            if all(0 <= a < n for a, n in zip(q, x.shape, strict=True)) and keep[p] and keep[q]:
+                total += weight_of(p, q) * table[x[p], x[q]]
+    return total
 
 
-def plain_model(
-    unary: np.ndarray, weight_of: Any, table_of: Any, neighbours: int
-) -> tuple[FactorGraph, list[tuple[tuple[int, int], tuple[int, int]]]]:
-    """The same model, table by table through the public constructor."""
-    height, width, n_labels = unary.shape
-    pairs = plain_pairs(height, width, neighbours)
-    scopes: list[tuple[int, ...]] = [(i,) for i in range(height * width)]
-    tables: list[np.ndarray] = list(unary.reshape(-1, n_labels))
-    for p, q in pairs:
-        scopes.append((p[0] * width + p[1], q[0] * width + q[1]))
-        tables.append(weight_of(p, q) * table_of)
-    return FactorGraph.from_tables([n_labels] * (height * width), scopes, tables), pairs
-
-
-def assert_same_model(graph: FactorGraph, other: FactorGraph, n_labels: int, *, tol: float = 1e-9) -> None:
-    assert graph.n_vars == other.n_vars
-    assert graph.n_factors == other.n_factors
+def assert_same_model(graph: FactorGraph, other: FactorGraph, n_labels: int) -> None:
+    assert (graph.n_vars, graph.n_factors) == (other.n_vars, other.n_factors)
     random = np.random.default_rng(0)
     for _ in range(40):
         labels = random.integers(0, n_labels, graph.n_vars)
-        assert graph.value(labels) == pytest.approx(other.value(labels), abs=tol)
+        assert graph.value(labels) == pytest.approx(other.value(labels), abs=1e-9)
 
 
 # -- grids ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["potts", "linear", "quadratic"])
+@pytest.mark.parametrize("kind", images.neighbours.KINDS)
 @settings(max_examples=12, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.sampled_from([4, 8]), st.integers(0, 99))
-def test_a_grid_of_any_size_is_the_model_built_table_by_table(kind, height, width, n_labels, neighbours, seed) -> None:
-    unary = np.random.default_rng(seed).normal(size=(height, width, n_labels))
-    values = [0.0, 1.0, 2.5, 7.0][:n_labels]
+def test_a_grid_of_any_size_and_kind_is_the_sum_over_pairs(kind, height, width, n_labels, neighbours, seed) -> None:
+    random = np.random.default_rng(seed)
+    unary, values = random.normal(size=(height, width, n_labels)), np.array([0.0, 1.0, 2.5, 7.0][:n_labels])
     options = {} if kind == "potts" else {"truncation": 4.0, "values": values}
     graph = images.grid_model(unary, kind, weight=0.7, neighbours=neighbours, **options)
-    labels = range(n_labels)
-    table = np.array([[-plain_cost(kind, k, m, 4.0, values) for m in labels] for k in labels])
-    plain, pairs = plain_model(unary, lambda p, q: 0.7 / math.dist(p, q), table, neighbours)
-    assert graph.n_factors == len(pairs)
+    apart = np.abs(np.subtract.outer(values, values))
+    table = -1.0 * (apart > 0) if kind == "potts" else -np.minimum(apart ** (1 + (kind == "quadratic")), 4.0)
     assert graph.n_tables <= (1 if neighbours == 4 else 2)
-    assert_same_model(graph, plain, n_labels)
+    offsets = images.neighbour_offsets(2, neighbours)
+    for _ in range(10):
+        x = random.integers(0, n_labels, (height, width))
+        expected = plain_value(x, unary, offsets, lambda p, q: 0.7 / math.dist(p, q), table=table)
+        assert graph.value(x.ravel()) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_table_of_ones_own_has_the_earlier_pixel_in_its_rows() -> None:
@@ -100,17 +97,17 @@ def test_costs_are_the_negative_of_log_potentials() -> None:
 
 
 def test_given_weights_are_taken_as_they_are_and_offsets_of_weight_zero_left_out() -> None:
-    shape = (3, 4)
-    offsets = images.neighbour_offsets(2, 8)
-    weights = {o: RNG.uniform(0.1, 2, (shape[0] - abs(o[0]), shape[1] - abs(o[1]))) for o in offsets}
-    unary = RNG.normal(size=(*shape, 3))
-    plain, pairs = plain_model(unary, lambda p, q: given_weight(weights, p, q), np.eye(3) - 1, 8)
+    offsets, unary = images.neighbour_offsets(2, 8), RNG.normal(size=(3, 4, 3))
+    weights = {o: RNG.uniform(0.1, 2, (3 - abs(o[0]), 4 - abs(o[1]))) for o in offsets}
     graph = images.grid_model(unary, weight=weights, neighbours=8)
-    assert_same_model(graph, plain, 3)
+    for _ in range(20):
+        x = RNG.integers(0, 3, (3, 4))
+        expected = plain_value(x, unary, offsets, lambda p, q: given_weight(weights, p, q))
+        assert graph.value(x.ravel()) == pytest.approx(expected)
     assert graph.n_tables == 1
     assert np.array_equal(graph.weight, np.concatenate([weights[offset].ravel() for offset in offsets]))
     weights[0, 1][:] = 0
-    assert images.grid_model(unary, weight=weights, neighbours=8).n_factors == len(pairs) - 9
+    assert images.grid_model(unary, weight=weights, neighbours=8).n_factors == graph.n_factors - 9
 
 
 def given_weight(weights: dict[tuple[int, ...], np.ndarray], p: tuple[int, int], q: tuple[int, int]) -> float:
@@ -169,20 +166,6 @@ def test_a_number_for_every_offset_is_taken_as_it_is() -> None:
     assert_same_model(mixed, images.grid_model(unary, weight={(0, 1): 0.5, (1, 0): 2.0}), 3)
     assert images.grid_model(unary, weight={(0, 1): 0.5, (1, 0): 0}).n_factors == 9
     assert images.grid_model(unary, weight=0).n_factors == 0
-
-
-def plain_value(
-    x: np.ndarray, unary: np.ndarray, offsets: Any, weight_of: Any, keep: np.ndarray | None = None
-) -> float:
-    """Sum over all pixels and pairs of a Potts model, one by one; only pixels of `keep` count."""
-    keep = np.ones(x.shape, dtype=bool) if keep is None else keep
-    total = sum(float(unary[p][x[p]]) for p in np.ndindex(x.shape) if keep[p])
-    for p in np.ndindex(x.shape):
-        for offset in offsets:
-            q = tuple(a + o for a, o in zip(p, offset, strict=True))
-            if all(0 <= a < n for a, n in zip(q, x.shape, strict=True)) and keep[p] and keep[q]:
-                total -= weight_of(p, q) * (x[p] != x[q])
-    return total
 
 
 @pytest.mark.parametrize(

@@ -135,13 +135,8 @@ def test_a_wild_start_stays_inside_of_numbers():
     assert "e" not in value["points"]
 
 
-def run_of_names(*variables):
-    graph = named(*variables)
-    return mapmrf.solve(graph, "exhaustive")
-
-
 def test_names_and_options_are_escaped_and_kept_on_their_line() -> None:
-    result = run_of_names(NASTY, "two\nlines", "x" * 500, "[bold]")
+    result = mapmrf.solve(named(NASTY, "two\nlines", "x" * 500, "[bold]"), "exhaustive")
     page = Checked(result._repr_html_())
     assert not page.attributes("script")
     answers = page.rows()["assignment"]
@@ -184,16 +179,11 @@ def test_a_model_shows_its_size():
     assert all(figures in text for figures in (rows["variables"], rows["factors"], rows["memory"]))
 
 
-@pytest.mark.parametrize("graph", [FactorGraph.from_tables([], [], []), grid(30, 30), named("A", NASTY)])
-def test_any_model_is_shown(graph):
-    page = Checked(graph._repr_html_())
-    assert not page.attributes("script")
-    assert "FactorGraph" in printed(graph)
-
-
-def test_many_names_are_cut():
-    graph = named(*(f"v{i}" for i in range(50)))
-    rows = Checked(graph._repr_html_()).rows()
+def test_any_model_is_shown_and_many_names_are_cut():
+    for graph in (FactorGraph.from_tables([], [], []), grid(30, 30), named("A", NASTY)):
+        assert not Checked(graph._repr_html_()).attributes("script")
+        assert "FactorGraph" in printed(graph)
+    rows = Checked(named(*(f"v{i}" for i in range(50)))._repr_html_()).rows()
     assert rows["names"].endswith("v11 ... (50 in all)")
 
 

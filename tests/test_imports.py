@@ -41,6 +41,8 @@ LAZY = {
     ("constraints.as_tables", "run.clock"): "a long rewriting asks whether anybody still waits for it",
     ("model.graph", "plots.display"): "how a thing shows itself",
     ("run.result", "plots.display"): "the same",
+    ("questions.best", "plots.display"): "the same",
+    ("questions.max_marginals", "plots.display"): "the same",
     ("model.graph", "bridges.frames"): "shows its factors as a table",
     ("model.model", "plots.display"): "how a thing shows itself",
     ("model.model", "run.solve"): "a model solves itself",

@@ -65,6 +65,9 @@ from mapmrf.model.polytope import Kind as Kind
 from mapmrf.questions.best import BestLabellings as BestLabellings
 from mapmrf.questions.best import Diversity as Diversity
 from mapmrf.questions.best import solve_best as solve_best
+from mapmrf.questions.conflict import Conflict as Conflict
+from mapmrf.questions.conflict import conflict as conflict
+from mapmrf.questions.marginal_map import log_partition as log_partition
 from mapmrf.questions.marginal_map import marginal_map as marginal_map
 from mapmrf.questions.max_marginals import MaxMarginals as MaxMarginals
 from mapmrf.questions.max_marginals import max_marginals as max_marginals

@@ -75,6 +75,13 @@ class LabelledImage:
     labels: Ints
     result: Result
 
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.image.shape))
+        return f"LabelledImage({size}, {len(np.unique(self.labels[self.labels >= 0]))} labels, {self.result!r})"
+
+    def _repr_html_(self) -> str:
+        return self.result._repr_html_()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """The image, so that the answer can be passed to functions of arrays."""
         return np.array(self.image, dtype=dtype) if copy else np.asarray(self.image, dtype=dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Floats, Ints, block_sizes, largest_size, offsets, ranges, short
 from mapmrf.errors import GraphError
 from mapmrf.model.memory import check_bytes
+from mapmrf.model.names import Names, locate_state, locate_variable
 
 
 class FactorLists(NamedTuple):
@@ -422,8 +423,19 @@ def check_shapes(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, n_tab
     raise GraphError(f"table {table_of[a]} has two shapes: {one} in factor {b}, {other} in factor {a}")
 
 
-def check_labels(labels: ArrayLike, card: Ints) -> Ints:
+def check_labels(labels: ArrayLike | Mapping[Any, Any], card: Ints, names: Names | None = None) -> Ints:
     """Return the labels, (n_vars,), as integers; raise GraphError unless there is a legal one for every variable."""
+    if isinstance(labels, Mapping):
+        named = np.full(len(card), -1, dtype=np.int64)
+        for variable, state in labels.items():
+            i = locate_variable(names, card, variable)
+            named[i] = locate_state(names, card, i, state)
+        if len(card) and named.min() < 0:
+            missing = int(named.argmin())
+            raise GraphError(
+                f"no state of variable {missing if names is None else names.variables[missing]!r} is given"
+            )
+        return named
     found = as_ints(labels, "labels")
     if found.shape != card.shape:
         shape = "" if found.ndim == 1 else f" of shape {found.shape}"

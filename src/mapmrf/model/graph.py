@@ -537,16 +537,7 @@ class FactorGraph:
 
     def check_labels(self, labels: ArrayLike | Mapping[Any, Any]) -> Ints:
         """Return the labels, (n_vars,), as integers; raise GraphError unless every variable has a legal one."""
-        if not isinstance(labels, Mapping):
-            return check_labels(labels, self.card)
-        found = np.full(self.n_vars, -1, dtype=np.int64)
-        for variable, state in labels.items():
-            i, k = self.locate(variable, state)
-            found[i] = k
-        if self.n_vars and found.min() < 0:
-            i = int(found.argmin())
-            raise GraphError(f"no state of variable {i if self.names is None else self.names.variables[i]!r} is given")
-        return found
+        return check_labels(labels, self.card, self.names)
 
     def condition(self, evidence: Mapping[Any, Any]) -> FactorGraph:
         """Fix observed variables; they stay in the model, and in the labels, with a single allowed state.

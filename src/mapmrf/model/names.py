@@ -31,6 +31,10 @@ class Names:
     variables: tuple[str, ...]
     states: tuple[tuple[str, ...], ...] | None = None
 
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self.variables[:6])) + (", ..." if len(self.variables) > 6 else "")
+        return f"Names({len(self.variables)}: {shown}{'' if self.states is None else ', with states'})"
+
     @cached_property
     def place(self) -> dict[str, int]:
         """Variable name -> index."""

@@ -66,7 +66,11 @@ def result_html(result: Result) -> str:
 
 def graph_html(graph: FactorGraph, title: str = "FactorGraph") -> str:
     """The size of a model as an HTML table: variables, factors by arity, zeros, structure, memory."""
-    return f'<div style="{_BOX}"><div style="{_HEAD}">{_safe(title)}</div>{_rows_html(_graph_rows(graph))}</div>'
+    return titled_html(title, _graph_rows(graph))
+
+
+def titled_html(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    return f'<div style="{_BOX}"><div style="{_HEAD}">{_safe(title)}</div>{_rows_html(rows)}</div>'
 
 
 def _safe(text: str) -> str:

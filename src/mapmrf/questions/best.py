@@ -15,14 +15,14 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints import at_most_k
 from mapmrf.constraints.as_tables import rewrite, without_constraints
-from mapmrf.errors import FormatError, OptionError, UnsupportedModel
+from mapmrf.errors import FormatError, OptionError, UnsupportedModel, needed
 from mapmrf.model.graph import FactorGraph
 from mapmrf.questions.ranked import LawlerSearch, SolveCalls, collected_messages, memory_of, rank_by_elimination
 from mapmrf.run import interrupts
 from mapmrf.run.method import Method, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result, Status, relative_gap
-from mapmrf.run.solve import as_graph, check_limits, usable_cores
+from mapmrf.run.solve import Evidence, as_graph, check_limits, usable_cores
 
 Ranking = tuple[list[tuple[Ints, float, float]], float, Status | None, Result]
 """Labellings with value and bound, a bound on all others, the reason of an early end, and a template of results."""
@@ -74,6 +74,7 @@ def solve_best(
     method: str | Method = DEFAULT_METHOD,
     *,
     diverse: int | Diversity | None = None,
+    evidence: Evidence = None,
     time_limit: float | None = None,
     seed: int = 0,
     threads: int | None = 1,
@@ -98,6 +99,8 @@ def solve_best(
         Minimum distance of each labelling from all before it, as a number of variables, or a `Diversity`. With a
         distance, each labelling is the best of the remaining ones: proven if the model with counters can be eliminated,
         otherwise as far as Lagrangian multipliers show.
+    evidence
+        Observed variables, as for `solve`.
     time_limit
         Total time in seconds, after which the labellings known so far are returned; so they are on Ctrl-C.
     seed, threads
@@ -122,13 +125,13 @@ def solve_best(
     [[1, 1], [0, 0]]
     """
     began = time.perf_counter()
-    chosen = make_method(method, options, also=("diverse", "time_limit", "seed", "threads"))
+    chosen = make_method(method, options, also=("diverse", "evidence", "time_limit", "seed", "threads"))
     wanted = diverse if isinstance(diverse, Diversity) else Diversity() if diverse is None else Diversity(diverse)
     check_number("m", m, int)
     if m < 1:
         raise OptionError(f"m is {m}, expected at least 1")
     check_limits(time_limit, threads, seed)
-    model = as_graph(graph)
+    model = as_graph(graph, evidence=evidence)
     deadline = math.inf if time_limit is None else began + time_limit
     calls = SolveCalls(chosen, seed, usable_cores() if threads is None else threads, deadline, began)
     with interrupts.Interrupts():
@@ -502,6 +505,28 @@ class BestLabellings(Sequence[Result]):
             lines.append(f"no labelling: {self.status.meaning}")
         others = "no others are possible" if self.bound == -math.inf else f"all others at most {self.bound:.6f}"
         return "\n".join([*lines, others])
+
+    def _repr_html_(self) -> str:
+        from mapmrf.plots.display import titled_html
+
+        lines = [line.strip().partition("  ") for line in self.summary().splitlines()]
+        return titled_html("BestLabellings", [(rank, text) if text else ("", rank) for rank, _, text in lines])
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with value, bound, status and states of each labelling in a row.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.5]], names={"rain": ["no", "yes"]})
+        >>> mapmrf.solve_best(graph, 2).to_pandas()[["value", "rain"]].values.tolist()
+        [[1.5, 'yes'], [0.0, 'no']]
+        """
+        rows = [
+            {"value": result.value, "bound": result.bound, "status": result.status.value, **result.assignment}
+            for result in self
+        ]
+        return needed("pandas", "frames").DataFrame(rows)
 
     def to_json(self) -> str:
         """A JSON list of results, as `Result.to_json` writes them."""

@@ -18,7 +18,7 @@ from mapmrf.model.names import Names, locate_variable
 from mapmrf.run.method import Method, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
-from mapmrf.run.solve import as_graph, check_limits, solve
+from mapmrf.run.solve import Evidence, as_graph, check_limits, solve
 
 
 def marginal_map(
@@ -26,6 +26,7 @@ def marginal_map(
     variables: Iterable[int | str],
     method: str | Method = DEFAULT_METHOD,
     *,
+    evidence: Evidence = None,
     memory: float = MEMORY,
     time_limit: float | None = None,
     seed: int = 0,
@@ -40,11 +41,13 @@ def marginal_map(
     Parameters
     ----------
     graph
-        The model, or a file to read it from. Fix observed variables with `FactorGraph.condition` first.
+        The model, or a file to read it from.
     variables
         The variables to maximise over, by index or name.
     method
         The method that solves the model of these variables.
+    evidence
+        Observed variables, as for `solve`.
     memory
         Memory for the tables of the sums, in megabytes.
     time_limit, seed, threads
@@ -73,10 +76,10 @@ def marginal_map(
     ([1], 0.68)
     """
     began = time.perf_counter()
-    chosen = make_method(method, options, also=("memory", "time_limit", "seed", "threads"))
+    chosen = make_method(method, options, also=("evidence", "memory", "time_limit", "seed", "threads"))
     check_limits(time_limit, threads, seed)
     check_number("memory", memory)
-    given = as_graph(graph)
+    given = as_graph(graph, evidence=evidence)
     asked, model = query_indices(given, variables), without_constraints(given)
     others = sorted(set(range(model.n_vars)) - set(asked))
     rest, kept = sum_out(model, others, memory * 2**20) if others else (model, list(range(model.n_vars)))
@@ -91,6 +94,39 @@ def marginal_map(
         runtime=time.perf_counter() - began,
         details={**result.details, "summed": float(given.n_vars - len(asked))},
     )
+
+
+def log_partition(
+    graph: FactorGraph | str | os.PathLike[str], *, evidence: Evidence = None, memory: float = MEMORY
+) -> float:
+    """Return the logarithm of the sum of ``exp(value)`` over all labellings, exactly: the partition function.
+
+    For a Bayesian network it is the logarithm of the probability of the evidence.
+
+    Parameters
+    ----------
+    graph
+        The model, or a file to read it from.
+    evidence
+        Observed variables, as for `solve`.
+    memory
+        Memory for the tables of the sums, in megabytes.
+
+    Raises
+    ------
+    UnsupportedModel
+        If the tables of the sums need more memory; the message says how much, and gives the induced width.
+
+    Examples
+    --------
+    >>> import math, mapmrf
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[[math.log(2), 0.0], [0.0, math.log(4)]]])
+    >>> round(math.exp(mapmrf.log_partition(graph)), 6)
+    8.0
+    """
+    check_number("memory", memory)
+    model = without_constraints(as_graph(graph, evidence=evidence))
+    return sum_out(model, list(range(model.n_vars)), memory * 2**20)[0].constant if model.n_vars else model.constant
 
 
 def query_indices(graph: FactorGraph, variables: Iterable[int | str]) -> list[int]:

@@ -6,19 +6,20 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints, segment_max
 from mapmrf.constraints.as_tables import Rewriting, rewrite
 from mapmrf.engines.elimination.bucket_messages import BucketMessages, fitting_tree
 from mapmrf.engines.elimination.elimination import Functions
 from mapmrf.engines.moves.local_search import ForcedStates
-from mapmrf.errors import OptionError, UnsupportedModel
+from mapmrf.errors import OptionError, UnsupportedModel, needed
 from mapmrf.methods.trws import TRWS
 from mapmrf.model.builders import check_labels
 from mapmrf.model.graph import FactorGraph
@@ -28,7 +29,7 @@ from mapmrf.run import interrupts, pace
 from mapmrf.run.method import Method, check_number, follow
 from mapmrf.run.registry import DEFAULT_METHOD
 from mapmrf.run.result import Result, Status
-from mapmrf.run.solve import as_graph, check_limits, solve
+from mapmrf.run.solve import Evidence, as_graph, check_limits, solve
 
 MEMORY = 1024.0  # default memory for exact max-marginals, in megabytes
 
@@ -82,11 +83,52 @@ class MaxMarginals:
         mine = slice(int(self.var_ptr[i]), int(self.var_ptr[i + 1]))
         return np.stack([self.lower[mine], self.upper[mine]], axis=1)
 
-    def margins(self, labels: Ints | None = None) -> Floats:
+    def __getitem__(self, variable: int | str) -> dict[int | str, tuple[float, float]]:
+        """Lower and upper end for every state of a variable, both by name where the model has names."""
+        ends = [(low, high) for low, high in self.of(variable).tolist()]
+        i = locate_variable(self.names, np.diff(self.var_ptr), variable)
+        states = range(len(ends)) if self.names is None or self.names.states is None else self.names.states[i]
+        return dict(zip(states, ends, strict=True))
+
+    def __repr__(self) -> str:
+        rest = "" if len(self.labels) == 0 else f", least certain: {self._shown(1)[0][0]}"
+        return f"MaxMarginals({len(self.labels)} variables, {'exact' if self.exact else 'intervals'}{rest})"
+
+    def _repr_html_(self) -> str:
+        from mapmrf.plots.display import titled_html
+
+        return titled_html("MaxMarginals", [("label", "margin over the best other state"), *self._shown(12)])
+
+    def _shown(self, count: int) -> list[tuple[str, str]]:
+        """The labels of the least certain variables, and their margins."""
+        margins = self.margins()
+        rows = []
+        for i in np.argsort(margins[:, 0], kind="stable")[:count].tolist():
+            name = i if self.names is None else self.names.variables[i]
+            low, high = margins[i].tolist()
+            text = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+            rows.append((f"{name}={list(self[i])[int(self.labels[i])]}", text))
+        return rows
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with a row for each state of each variable.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.5]], names={"rain": ["no", "yes"]})
+        >>> mapmrf.max_marginals(graph).to_pandas().values.tolist()
+        [['rain', 'no', 0.0, 0.0], ['rain', 'yes', 1.5, 1.5]]
+        """
+        variables = range(len(self.labels)) if self.names is None else self.names.variables
+        rows = [(name, state, *ends) for i, name in enumerate(variables) for state, ends in self[i].items()]
+        return needed("pandas", "frames").DataFrame(rows, columns=["variable", "state", "lower", "upper"])
+
+    def margins(self, labels: ArrayLike | Mapping[Any, Any] | None = None) -> Floats:
         """Margin of each variable's label over its best other state: (n_vars, 2), lower and upper end.
 
         Above 0, every optimal labelling has this label; inf if there is no other state. By default, `labels` are those
-        of the best known labelling.
+        of the best known labelling; a mapping from variables to states will do.
 
         Examples
         --------
@@ -95,7 +137,9 @@ class MaxMarginals:
         >>> mapmrf.max_marginals(graph).margins(np.array([0, 1])).tolist()
         [[-1.0, -1.0], [1.0, 1.0]]
         """
-        own = self.var_ptr[:-1] + (self.labels if labels is None else check_labels(labels, np.diff(self.var_ptr)))
+        own = self.var_ptr[:-1] + (
+            self.labels if labels is None else check_labels(labels, np.diff(self.var_ptr), self.names)
+        )
         # Interval of the difference between a state of each variable and the best of its other states.
         ends = []
         for mine, others in ((self.lower, self.upper), (self.upper, self.lower)):
@@ -113,6 +157,7 @@ def max_marginals(
     graph: FactorGraph | str | os.PathLike[str],
     method: str | Method = DEFAULT_METHOD,
     *,
+    evidence: Evidence = None,
     memory: float = MEMORY,
     refine: int = 0,
     time_limit: float | None = None,
@@ -132,6 +177,8 @@ def max_marginals(
         The model, or a file to read it from.
     method
         The method that finds the labelling to start from where the tables do not fit, and solves refinements.
+    evidence
+        Observed variables, as for `solve`.
     memory
         Memory for the tables of elimination in megabytes; 0 to compute intervals in any case.
     refine
@@ -159,7 +206,7 @@ def max_marginals(
     for name, number in (("memory", memory), ("refine", refine)):
         if not number >= 0:
             raise OptionError(f"{name} is {number}, expected at least 0")
-    model = as_graph(graph)
+    model = as_graph(graph, evidence=evidence)
     deadline = math.inf if time_limit is None else began + time_limit
     with interrupts.Interrupts():
         search = _search_for(model, method, (seed, threads, deadline))

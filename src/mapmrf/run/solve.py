@@ -23,6 +23,7 @@ from mapmrf.run.method import Method, Start, check_number
 from mapmrf.run.registry import DEFAULT_METHOD, make_method
 from mapmrf.run.result import Result
 
+Evidence = Mapping[Any, Any] | str | os.PathLike[str] | None
 Initial = ArrayLike | Mapping[Any, Any] | Result | None
 
 EVERY = 300.0  # seconds between checkpoints
@@ -36,7 +37,7 @@ def solve(
     seed: int = 0,
     threads: int | None = 1,
     memory_limit: float | str | None = None,
-    evidence: Mapping[Any, Any] | str | os.PathLike[str] | None = None,
+    evidence: Evidence = None,
     initial: Initial = None,
     callback: Callback | None = None,
     progress: bool = False,
@@ -118,11 +119,7 @@ def solve(
         check_number(name, wanted, bool)
     if callback is not None and not callable(callback):
         raise OptionError(f"callback is {callback!r}, expected a function of a TracePoint and the labels")
-    graph = as_graph(graph, memory_limit)
-    if evidence is not None:
-        from mapmrf.formats.evidence import observed
-
-        graph = observed(graph, evidence)
+    graph = as_graph(graph, memory_limit, evidence=evidence)
     polisher = None if polish is None else make_method(polish, {})
     limit = byte_count(memory_limit)
     forms = ModelForms(graph, threads, MemoryBudget.of(limit, model_bytes(graph)))
@@ -165,8 +162,12 @@ _ARGUMENTS = tuple(name for name, kind in inspect.signature(solve).parameters.it
 """Arguments of `solve`, as suggestions for misspelt options."""
 
 
-def as_graph(model: object, memory_limit: float | str | None = None) -> FactorGraph:
+def as_graph(model: object, memory_limit: float | str | None = None, *, evidence: Evidence = None) -> FactorGraph:
     """Return a model, reading it if it is a file; for anything else raise a GraphError that says what to call."""
+    if evidence is not None:
+        from mapmrf.formats.evidence import observed
+
+        return observed(as_graph(model, memory_limit), evidence)
     if isinstance(model, FactorGraph):
         return model
     if callable(made := getattr(model, "graph", None)) and isinstance(graph := made(), FactorGraph):

@@ -34,11 +34,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numba.core.dispatcher import Dispatcher
 from numba.core.runtime.nrt import rtsys
 
 import mapmrf
 import random_models
+from mapmrf.compilation.jit import Kernel
 from mapmrf.errors import MapMRFError, UnsupportedModel
 from mapmrf.model.memory import resident_bytes
 from mapmrf.run import clock
@@ -78,7 +78,7 @@ def take_sample(seconds: float, number: int, solves: int) -> Sample:
     gc.collect()
     known = gc.get_objects()
     objects = len(known) - number  # the samples of the rounds before are no leak
-    kernels = sum(len(one.overloads) for one in known if isinstance(one, Dispatcher))
+    kernels = sum(len(one._entries) for one in known if isinstance(one, Kernel))
     del known
     threads = list(Path("/proc/self/task").iterdir())
     children = 0

@@ -112,7 +112,7 @@ Holdings = Counter[str]
 
 
 def holdings() -> Holdings:
-    process.close()
+    process.leave()
     gc.collect()
     kinds = (type(one) for one in gc.get_objects())
     found = Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("mapmrf."))

@@ -9,26 +9,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clocks import wait_until
+from mapmrf.compilation import jit
 from mapmrf.compilation.store import (
     KEEP_DAYS,
     Archive,
     ArchiveError,
     Key,
     Store,
-    _parse,
     cache_folder,
     digest,
-    kernel_stamps,
-    own_stamps,
-    stamp,
     stamp_of,
+    versions,
     write_archive,
 )
 
@@ -76,14 +75,13 @@ def test_code_that_others_can_write_is_not_taken(mode: int, taken: bool, tmp_pat
     assert store.get(KEY, "stamp") == b"new"
 
 
-def test_entries_leave_out_what_is_stale_or_foreign(tmp_path: Path) -> None:
+def test_entries_leave_out_what_is_damaged(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    name, made_from = next(iter(own_stamps().items()))
-    key = Key(name, "(int64,)")
-    store.put(key, made_from, b"fresh")
-    store.put(Key(name, "()"), "stale", b"stale")
-    store.put(Key("somebody.f", "()"), "stamp", b"foreign")
-    assert list(store.entries()) == [(key, b"fresh")]
+    store.put(KEY, "stamp", b"whole")
+    store.put(Key("mapmrf.f", "()"), "stamp", b"damaged")
+    (damaged,) = [path for path in tmp_path.iterdir() if b"damaged" in path.read_bytes()]
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert list(store.entries()) == [(KEY, "stamp", b"whole")]
 
 
 def test_what_nobody_used_for_long_is_removed(tmp_path: Path) -> None:
@@ -105,7 +103,7 @@ def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 # -- archives ---------------------------------------------------------------------------------------------------------
 
-ENTRIES = [(Key("mapmrf.kernels.heaps_and_forests.f", "(int64,)"), b"code" * 100), (Key("mapmrf.g", "()"), b"")]
+ENTRIES = [(KEY, "stamp", b"code" * 100), (Key("mapmrf.g", "()"), "other", b"")]
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +115,10 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_is_written_is_read(archive: Path) -> None:
     found = Archive(archive)
-    assert (len(found), found.stamp, found.cpu) == (2, stamp(), "x86-64-v3")
-    assert [found.get(key) for key, _ in ENTRIES] == [code for _, code in ENTRIES]
-    assert found.get(Key("mapmrf.g", "(int64,)")) is None
+    assert (len(found), found.versions, found.cpu) == (2, versions(), "x86-64-v3")
+    assert [found.get(key, made_from) for key, made_from, _ in ENTRIES] == [code for *_, code in ENTRIES]
+    assert found.get(Key("mapmrf.g", "(int64,)"), "other") is None
+    assert found.get(KEY, "stale") is None
     assert list(archive.parent.iterdir()) == [archive]
 
 
@@ -134,8 +133,8 @@ def test_a_damaged_archive_is_refused_or_gives_nothing_wrong(data, archive, tmp_
         found = Archive(path)
     except ArchiveError:
         return
-    for key, code in ENTRIES:
-        assert found.get(key) in (code, None)
+    for key, made_from, code in ENTRIES:
+        assert found.get(key, made_from) in (code, None)
 
 
 def test_no_file_and_another_file_are_refused(tmp_path: Path) -> None:
@@ -145,65 +144,89 @@ def test_no_file_and_another_file_are_refused(tmp_path: Path) -> None:
             Archive(tmp_path / name)
 
 
-def test_every_kernel_has_a_stamp_of_its_own_and_a_missing_file_none(tmp_path: Path) -> None:
-    stamps = kernel_stamps()
-    assert len(stamps) > 300
-    assert len({stamp(), *stamps.values()}) == 1 + len(stamps)
-    assert stamp_of("module.kernel", tmp_path / "missing.py") == ""
-
-
 # -- stamps -----------------------------------------------------------------------------------------------------------
 
 
 KERNEL = """\
-from mapmrf.compilation.jit import compiled
-from mapmrf.kernels.heaps_and_forests import components
+from typing import NamedTuple
+import mapmrf.run.pace as pace
+from mapmrf.compilation.jit import bare, compiled, when_compiling
+from mapmrf.kernels.heaps_and_forests import part_of as components, grow_forest as sift_up
 
 SCALE = 2.0
 OTHER = 3.0
 
+class Pair(NamedTuple):
+    first: float
+    second: float = 1.0
+
+def overloaded(x):
+    return x
+
+def meaning():
+    return 1
+
+when_compiling.append(meaning)
+
 @compiled
 def helper(x):
-    return SCALE * x
+    return SCALE * overloaded(x)
 
 @compiled
 def kernel(x):
     {doc}
-    return helper(x) + {called}
+    return helper(x) + {called} + pace.ADMM + sum([y * 2.0 for y in x]) + Pair(x, x).first
 
 def driver(x):
     return kernel(x) + OTHER
 """
 
 
-def stamp_of_text(path: Path, text: str) -> str:
-    path.write_text(text)
-    _parse.cache_clear()
-    return stamp_of("module.kernel", path)
+def stamp_of_text(text: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    module, known = ModuleType("module"), list[Any]()
+    monkeypatch.setitem(sys.modules, "module", module)
+    monkeypatch.setattr(jit, "when_compiling", known)
+    exec(compile(text, "module.py", "exec"), vars(module))
+    return stamp_of(vars(module)["kernel"], known)
 
 
-def test_a_stamp_changes_with_what_a_kernel_calls(tmp_path: Path) -> None:
+def test_a_stamp_changes_with_all_that_a_kernel_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
     code = KERNEL.format(doc="pass", called="1.0")
     changed = [
         code,
         code.replace("SCALE = 2.0", "SCALE = 2.5"),
-        code.replace("SCALE * x", "SCALE * x * x"),
-        code.replace("1.0", "components"),
-        code.replace("1.0", "components").replace("forests import components", "forests import other as components"),
-        code.replace("@compiled\ndef kernel", "@bare\ndef kernel").replace("import compiled", "import bare, compiled"),
+        code.replace("SCALE * overloaded", "SCALE * 2 * overloaded"),
+        code.replace("    return x\n", "    return x + x\n"),
+        code.replace("return 1", "return 2"),
+        code.replace("y * 2.0", "y * 3.0"),
+        code.replace("    second: float = 1.0", "    third: float = 1.0"),
+        code.replace("1.0 + pace", "components + pace"),
+        code.replace("1.0 + pace", "components + pace").replace("part_of as", "grow_forest as"),
+        code.replace("@compiled\ndef kernel", "@bare\ndef kernel"),
     ]
-    assert len({stamp_of_text(tmp_path / "kernels.py", text) for text in changed}) == len(changed)
+    stamps = {stamp_of_text(text, monkeypatch) for text in changed}
+    monkeypatch.setattr("mapmrf.run.pace.ADMM", 1)
+    assert len(stamps | {stamp_of_text(code, monkeypatch)}) == len(changed) + 1
 
 
-def test_a_stamp_ignores_comments_docstrings_and_drivers(tmp_path: Path) -> None:
-    code = KERNEL.format(doc="pass", called="1.0")
+def test_a_stamp_ignores_comments_docstrings_and_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = KERNEL.format(doc='"""It says something."""', called="1.0")
     equal = [
         code,
-        code.replace("    pass\n", '    """It says what it does."""\n    pass\n'),
+        code.replace("something", "what it does"),
         code.replace("OTHER = 3.0", "OTHER = 4.0"),
         code.replace("def driver(x):", "# why\ndef driver(x, y=1):"),
     ]
-    assert len({stamp_of_text(tmp_path / "kernels.py", text) for text in equal}) == 1
+    assert len({stamp_of_text(text, monkeypatch) for text in equal}) == 1
+
+
+def test_a_stamp_is_the_same_in_every_process() -> None:
+    code = (
+        "from mapmrf.engines.moves.flip_state import *; from mapmrf.engines.messages import sweeps, trws_binary as t; "
+    )
+    code += "print(t.spin_worker.stamp, t.iterate_spins.stamp)"
+    run = [subprocess.run([sys.executable, "-c", code], capture_output=True, check=True) for _ in range(2)]
+    assert run[0].stdout == run[1].stdout
 
 
 # -- several processes on one cache -----------------------------------------------------------------------------------

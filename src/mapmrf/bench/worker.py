@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import mapmrf
+import mapmrf.compilation as compilation
 from mapmrf.arrays import Ints
 from mapmrf.bench.peers import prepare, solve_with
 from mapmrf.bench.records import Record, pack_labels, thin
 from mapmrf.bench.run_list import BenchTask, ModelRef
-from mapmrf.compilation.process import EVENT
 from mapmrf.datasets.catalogue import model_statistics
 from mapmrf.errors import MapMRFError, UnsupportedModel
 from mapmrf.model.graph import FactorGraph
@@ -190,12 +190,15 @@ class Compilations:
 
 @contextlib.contextmanager
 def counting_compilations(on_first: Callable[[], None] = lambda: None) -> Iterator[Compilations]:
-    from mapmrf.compilation.jit import event, listener
+    from mapmrf.compilation.compiler import NumbaListener, event  # there may be kernels that are not ours
 
     found = Compilations(on_first)
-    heard = listener(found.begin, found.end)
-    with event.install_listener(EVENT, heard), event.install_listener("numba:compile", heard):
-        yield found
+    compilation.listeners.append(found)
+    try:
+        with event.install_listener("numba:compile", NumbaListener(found)):
+            yield found
+    finally:
+        compilation.listeners.remove(found)
 
 
 def time_run(solve: Solve, time_limit: float, tell: Tell) -> tuple[Result, float]:

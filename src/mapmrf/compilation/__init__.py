@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Protocol
 
 # -- Stopping the compilation of a run's kernels when the run must end ------------------------------------------------
 
@@ -74,7 +75,7 @@ def watch_of_run() -> CompileWatch | None:
     return watch
 
 
-# -- A clock for the time that numba spends compiling (or loading) kernels during a run -------------------------------
+# -- A clock for the time that kernels are compiled, or loaded, during a run; and compilations for whom it may concern -
 
 
 _lock = threading.Lock()
@@ -135,7 +136,7 @@ class CompileClock:
 
 
 def begin() -> None:
-    """Tell all clocks that this thread enters the compiler; `end` that it leaves."""
+    """Tell all clocks that this thread enters the compiler or loads machine code; `end` that it leaves."""
     for clock in _entered:
         clock.begin()
 
@@ -143,3 +144,27 @@ def begin() -> None:
 def end() -> None:
     for clock in _entered:
         clock.end()
+
+
+class CompileListener(Protocol):
+    """Is told of every compilation, by any thread, here or in another process; loading is not one."""
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+listeners: list[CompileListener] = []
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Tell all listeners of a compilation."""
+    hearing = tuple(listeners)
+    for listener in hearing:
+        listener.begin()
+    try:
+        yield
+    finally:
+        for listener in hearing:
+            listener.end()

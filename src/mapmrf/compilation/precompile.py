@@ -8,6 +8,7 @@ models.
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import platform
@@ -21,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from mapmrf.compilation import machine_code
+from mapmrf.compilation.store import Key
 from mapmrf.model.graph import FactorGraph
 
 Run = tuple[str, str, dict[str, Any]]  # a method, the name of a model, and options
@@ -433,7 +436,14 @@ def build_archive(path: Path, jobs: int) -> int:
             NUMBA_CPU_NAME=base.cpu, NUMBA_CPU_FEATURES="", NUMBA_CACHE_DIR=folder, MAPMRF_KERNELS="compile"
         )
         compile_all(jobs)
-        return write_archive(path, base.cpu, user_store().entries())
+        return write_archive(path, base.cpu, (entry for entry in user_store().entries() if _is_ours(*entry)))
+
+
+def _is_ours(key: Key, made_from: str, code: bytes) -> bool:
+    """Return whether code is that of a kernel of this package, and can be loaded."""
+    module, _, name = key.name.rpartition(".")
+    kernel = getattr(importlib.import_module(module), name) if module.startswith("mapmrf.") else None
+    return kernel is not None and kernel.stamp == made_from and callable(machine_code.load(code))
 
 
 def main(path: str, jobs: int) -> None:

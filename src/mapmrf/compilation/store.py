@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import hashlib
 import json
 import mmap
 import os
 import platform
-import re
 import stat
 import struct
 import sys
-import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+from mapmrf.compilation.machine_code import numba_folder
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -61,14 +61,13 @@ class Store:
                         if max(path.stat().st_atime, path.stat().st_mtime) < oldest:
                             path.unlink()
 
-    def entries(self) -> Iterator[tuple[Key, bytes]]:
-        """Return all entries for kernels of this package that are neither damaged nor stale."""
+    def entries(self) -> Iterator[tuple[Key, str, bytes]]:
+        """Return all entries that are not damaged: keys, stamps and code."""
         for path in sorted(self.folder.glob("*.kernel")):
             head, code = _unpacked(path.read_bytes())
             if head:
                 name, signature, made_from = json.loads(head)
-                if made_from == own_stamps().get(name):
-                    yield Key(name, signature), code
+                yield Key(name, signature), made_from, code
 
     def _path(self, key: Key, made_from: str) -> Path:
         name = hashlib.sha256(_head(key, made_from)).hexdigest()[:24]
@@ -108,46 +107,32 @@ def user_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mapmrf")
 
 
-@cache
-def own_stamps() -> dict[str, str]:
-    """Return the stamps of all kernels of the package, which are kept for as long as no file of it changes."""
-    found = _kept_stamps()
-    if not found:
-        found = kernel_stamps()
-        user_store().put(Key("stamps", ""), stamp(), json.dumps(found).encode())
-    return found
-
-
-@cache
-def _kept_stamps() -> dict[str, str]:
-    found: dict[str, str] = json.loads(user_store().get(Key("stamps", ""), stamp()) or b"{}")
-    return found
-
-
-def current_stamp(name: str, file: Path) -> str:
-    """Return the stamp of a kernel, in this package or not; empty if its file cannot be read."""
-    return _kept_stamps().get(name) or stamp_of(name, file)
-
-
-SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "DEBUG_NRT")
-"""numba settings that affect the generated code."""
+SETTINGS = {"OPT": 3, "LOOP_VECTORIZE": 1, "SLP_VECTORIZE": 0, "BOUNDSCHECK": 0, "DEBUGINFO_DEFAULT": 0, "DEBUG_NRT": 0}
+"""numba's settings that affect the generated code, and their defaults."""
 
 
 def changed_settings() -> list[str]:
     """Return the numba settings that differ from the defaults and affect the generated code."""
-    from mapmrf.compilation.jit import config
-
-    usual = {"OPT": 3, "LOOP_VECTORIZE": 1}
-    return [name for name in SETTINGS if int(getattr(config, name, 0) or 0) != usual.get(name, 0)]
+    if os.path.exists(".numba_config.yaml"):
+        from mapmrf.compilation.compiler import numba  # noqa: F401  # which reads it
+    config = sys.modules.get("numba.core.config")
+    found = []
+    for name, usual in SETTINGS.items():
+        given = os.environ.get(f"NUMBA_{name}") if config is None else getattr(config, name)
+        value = str(given or usual) if given is None or isinstance(given, str) else str(int(given))
+        if value != str(usual) or getattr(given, "is_opt_max", False):
+            found.append(f"{name}={'max' if getattr(given, 'is_opt_max', False) else value}")
+    return found
 
 
 @cache
 def target() -> str:
     """Return a name for the CPU that numba compiles for, and for its settings."""
-    from mapmrf.compilation.jit import config, registry
+    from llvmlite import binding
 
-    triple, name, features = registry.cpu_target.target_context.codegen().magic_tuple()
-    words = [triple, name, features, *(f"{setting}={getattr(config, setting, None)}" for setting in SETTINGS)]
+    name = os.environ.get("NUMBA_CPU_NAME") or binding.get_host_cpu_name()
+    features = os.environ.get("NUMBA_CPU_FEATURES", binding.get_host_cpu_features().flatten())
+    words = [binding.get_process_triple(), name, features, *changed_settings()]
     return f"{name}-{hashlib.sha256(' '.join(words).encode()).hexdigest()[:12]}"
 
 
@@ -157,7 +142,7 @@ def target() -> str:
 SHIPPED = PACKAGE / "compiled" / "kernels.bin"  # the archive shipped in the wheel
 
 NATIVE = "native"
-"""File in the user's cache that holds the stamp of the kernels if all of them were compiled for this CPU."""
+"""File in the user's cache that holds the versions of all compilers if all kernels were compiled for this CPU."""
 
 
 class Baseline(NamedTuple):
@@ -205,13 +190,13 @@ def origins() -> tuple[Origin, ...]:
 def is_native() -> bool:
     """Return whether all kernels have been compiled for this CPU."""
     try:
-        return (user_store().folder / NATIVE).read_text() == stamp()
+        return (user_store().folder / NATIVE).read_text() == versions()
     except OSError:
         return False
 
 
 def mark_native() -> None:
-    write_atomically(user_store().folder / NATIVE, stamp().encode())
+    write_atomically(user_store().folder / NATIVE, versions().encode())
     origins.cache_clear()
 
 
@@ -227,8 +212,8 @@ def _shipped() -> Origin:
         archive = Archive(SHIPPED)
     except ArchiveError as error:
         return Origin(what, None, str(error))
-    if archive.stamp != stamp():
-        return Origin(what, None, "it was compiled from other sources, or with another Python, numba or llvmlite")
+    if archive.versions != versions():
+        return Origin(what, None, "it was compiled with another Python, numba or llvmlite")
     reason = lacks(archive.cpu)
     return Origin(what, None if reason else archive, reason or f"{len(archive)} kernels for {archive.cpu}")
 
@@ -248,11 +233,12 @@ def lacks(cpu: str) -> str:
 
 
 # -- Archives of compiled kernels: machine code in one file, indexed by kernel and signature --------------------------
-# An archive is only used as a whole: its stamp covers the sources of all kernels and the versions of Python, numba and
-# llvmlite, so that no entry can be stale, and it names the CPU it was compiled for. Entries are pickles, so archives
-# are loaded only from the package's own folder.
+# An archive is for certain versions of Python, numba and llvmlite, and for a CPU; entries have the stamps of their
+# kernels. They are pickles, so archives are loaded only from the package's own folder.
 
-MAGIC = b"mapmrf kernels 1\n"
+FORMAT = 2  # of machine code and archives
+
+MAGIC = b"mapmrf kernels %d\n" % FORMAT
 """First bytes of an archive; the length of the index follows, then the index as JSON, then the entries."""
 
 
@@ -268,7 +254,7 @@ class ArchiveError(Exception):
 
 
 class Archive:
-    """An archive opened for reading: its `stamp` at the time of writing, and LLVM's name of the `cpu` it is for."""
+    """An archive opened for reading: the `versions` it was made with, and LLVM's name of the `cpu` it is for."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -279,10 +265,11 @@ class Archive:
                 (size,) = struct.unpack("<Q", head[len(MAGIC) :])
                 index = json.loads(file.read(size))
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self.path, self.stamp, self.cpu = path, str(index["stamp"]), str(index["cpu"])
+            self.path, self.versions, self.cpu = path, str(index["versions"]), str(index["cpu"])
             self._base = len(MAGIC) + 8 + size
-            self._places: dict[Key, tuple[int, int, str]] = {  # position, size and checksum of the entries
-                Key(name, text): (at, size, checksum) for name, text, at, size, checksum in index["entries"]
+            self._places: dict[tuple[str, str], tuple[str, int, int, str]] = {  # stamp, position, size and checksum
+                (name, text): (made_from, at, size, checksum)
+                for name, text, made_from, at, size, checksum in index["entries"]
             }
         except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
             raise ArchiveError(f"{path}: {error}") from None
@@ -290,30 +277,32 @@ class Archive:
     def __len__(self) -> int:
         return len(self._places)
 
-    def get(self, key: Key) -> bytes | None:
-        if key not in self._places:
+    def get(self, key: Key, made_from: str) -> bytes | None:
+        stamp, at, size, checksum = self._places.get(key, ("", 0, 0, ""))
+        if stamp != made_from or not size:
             return None
-        at, size, checksum = self._places[key]
         packed = self._data[self._base + at : self._base + at + size]
         return zlib.decompress(packed) if digest(packed) == checksum else None
 
 
-def write_archive(path: Path, cpu: str, entries: Iterable[tuple[Key, bytes]]) -> int:
-    """Write an archive for the current sources, atomically; return the number of entries."""
+def write_archive(path: Path, cpu: str, entries: Iterable[tuple[Key, str, bytes]]) -> int:
+    """Write an archive atomically, from keys, stamps and code; return the number of entries."""
     places: list[list[object]] = []
     blocks: list[bytes] = []
     at = 0
-    for (name, signature), data in sorted(entries):
+    for key, made_from, data in sorted(entries):
         packed = zlib.compress(data, 9)
-        places.append([name, signature, at, len(packed), digest(packed)])
+        places.append([*key, made_from, at, len(packed), digest(packed)])
         blocks.append(packed)
         at += len(packed)
-    index = json.dumps({"stamp": stamp(), "cpu": cpu, "entries": places}).encode()
+    index = json.dumps({"versions": versions(), "cpu": cpu, "entries": places}).encode()
     write_atomically(path, b"".join([MAGIC, struct.pack("<Q", len(index)), index, *blocks]))
     return len(places)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
+    import tempfile  # only to write
+
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
@@ -330,144 +319,85 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-# -- Stamps of the sources that machine code is compiled from, which show whether it is up to date --------------------
+# -- Stamps of kernels, which show whether machine code is up to date --------------------------------------------------
 # numba stamps a kernel by the age of its file, which ignores the kernels in other files that it calls. Here, the stamp
-# of a kernel is a hash of its definition and of every definition that it refers to, directly or indirectly, in whatever
-# file. Comments, docstrings and the drivers beside a kernel are no part of it. The archive in the wheel has a single
-# stamp, a hash of all files of the package, which is faster to compute.
-
-_USES_JIT = re.compile(rb"^from mapmrf\.compilation\.jit import", re.MULTILINE)
-
-Place = tuple[Path, str]  # a file, and a name defined at its top level
+# of a kernel is a hash of its code and of all that this refers to, directly or indirectly, in whatever file. Comments,
+# docstrings and the drivers beside a kernel are no part of it.
 
 
 @cache
-def stamp() -> str:
-    """Hash all sources of the package and the versions of Python, numba and llvmlite."""
-    found = hashlib.sha256(_versions())
-    for path in sorted(PACKAGE.rglob("*.py")):
-        found.update(os.path.relpath(path, PACKAGE).encode() + b"\0" + path.read_bytes() + b"\0")
-    return found.hexdigest()
+def versions() -> str:
+    """What else machine code depends on: how it is stored, Python, and the compiler, which need not be imported."""
+    import llvmlite
+
+    folder = numba_folder()
+    compiler = "" if folder is None else digest((folder / "_version.py").read_bytes())[:16]
+    return f"{FORMAT} {sys.implementation.cache_tag} {llvmlite.__version__} {compiler}"
 
 
-def stamp_of(name: str, path: Path) -> str:
-    """Return the stamp of a kernel by its dotted name and its file; empty if the file cannot be read."""
-    try:
-        return _hash((path, name.rpartition(".")[2]))
-    except (OSError, SyntaxError):
-        return ""
-
-
-def kernel_stamps() -> dict[str, str]:
-    """Return the stamps of all kernels of the package by dotted name, which takes a second."""
-    found: dict[str, str] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        if not _USES_JIT.search(path.read_bytes()):
-            continue
-        module = ".".join(("mapmrf", *path.relative_to(PACKAGE).with_suffix("").parts))
-        found |= {f"{module}.{name}": _hash((path, name)) for name in _parse(path).kernels}
-    return found
-
-
-def _versions() -> bytes:
-    from mapmrf.compilation.jit import llvmlite, numba
-
-    return " ".join((sys.implementation.cache_tag or "", numba.__version__, llvmlite.__version__)).encode()
-
-
-def _hash(place: Place) -> str:
-    """Hash a definition, then all that it refers to, which are the same for two that refer to each other."""
-    found, waiting = {place}, [place]
+def stamp_of(kernel: Any, when_compiling: Iterable[Any] = ()) -> str:
+    """Return the stamp of a kernel; `when_compiling` are the functions that say what others mean to the compiler."""
+    waiting, texts = [kernel.py_func], [versions(), repr(sorted(kernel.targetoptions.items()))]
+    seen = set(waiting)
     while waiting:
-        path, name = waiting.pop()
-        new = _parse(path).references(name) - found
-        found |= new
+        function = waiting.pop()
+        text, used = _described(function)
+        texts.append(text)
+        if used:
+            modules = {each.__module__ for each in used}
+            used += tuple(each for each in when_compiling if each.__module__ in modules)
+        new = [each for each in used if each not in seen]
+        seen.update(new)
         waiting += new
-    lines = [_parse(path).text(name) for path, name in (place, *sorted(found))]
-    return hashlib.sha256(_versions() + "\n".join(lines).encode()).hexdigest()
-
-
-class _Source:
-    """The definitions at the top level of a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.nodes: dict[str, list[ast.AST]] = {"": []}  # the empty name: calls that stand by themselves
-        self.imports: dict[str, tuple[str, Place | None]] = {}
-        self.kernels: list[str] = []
-        for node in ast.parse(path.read_bytes()).body:
-            self._enter(node)
-
-    def _enter(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.ImportFrom | ast.Import):
-            for alias in node.names:
-                name = alias.asname or alias.name.partition(".")[0]
-                module, part = (node.module, alias.name) if isinstance(node, ast.ImportFrom) else (alias.name, "")
-                self.imports[name] = f"{module} {part}", _imported(str(module), part)
-        elif isinstance(node, ast.Expr):
-            if not isinstance(node.value, ast.Constant):
-                self.nodes[""].append(node)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            self.nodes.setdefault(node.name, []).append(node)
-            if isinstance(node, ast.FunctionDef) and node.decorator_list:
-                self.kernels.append(node.name)
-        else:
-            names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
-            for name in {each.id for each in names if isinstance(each.ctx, ast.Store)} or {""}:
-                self.nodes.setdefault(name, []).append(node)
-
-    @cache  # noqa: B019
-    def references(self, name: str) -> frozenset[Place]:
-        """Return the definitions that a name's definition mentions; all of the file for the name `*`."""
-        return frozenset(self._references(name))
-
-    def _references(self, name: str) -> Iterator[Place]:
-        if name == "*":
-            yield from ((self.path, each) for each in self.nodes)
-            return
-        if name in self.imports:
-            _, imported = self.imports[name]
-            if imported is not None:
-                yield imported
-            return
-        yield self.path, ""
-        for node in self.nodes.get(name, ()):
-            for each in ast.walk(node):
-                if isinstance(each, ast.Name) and (each.id in self.nodes or each.id in self.imports):
-                    yield self.path, each.id
-
-    @cache  # noqa: B019
-    def text(self, name: str) -> str:
-        """Return the definition of a name without docstrings and places."""
-        origin, _ = self.imports.get(name, ("", None))
-        place = f"{os.path.relpath(self.path, PACKAGE)}:{name}: {origin}"
-        return place + " ".join(ast.dump(_without_docstrings(node)) for node in self.nodes.get(name, ()))
-
-
-_parse = cache(_Source)
-
-
-def _imported(module: str, name: str) -> Place | None:
-    """Return the place of an imported name, `*` for a whole module; None outside of this package."""
-    if module != "mapmrf" and not module.startswith("mapmrf."):
-        return None
-    if module.startswith("mapmrf.compilation") and module != "mapmrf.compilation.store":
-        return None  # it decides where code is stored, not what it is
-    whole = _file_of(f"{module}.{name}") if name else _file_of(module)
-    if whole is not None:
-        return whole, "*"
-    path = _file_of(module)
-    return None if path is None else (path, name)
+    return digest("\n".join(texts).encode())
 
 
 @cache
-def _file_of(name: str) -> Path | None:
-    path = PACKAGE.parent.joinpath(*name.split("."))
-    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+def _described(function: FunctionType) -> tuple[str, tuple[FunctionType, ...]]:
+    """Return a function's code as text, with the values that it refers to, and the functions among these."""
+    code, used = function.__code__, []
+    texts = [function.__qualname__, repr(function.__defaults__), *_of_code(code, function.__doc__)]
+    values = [cell.cell_contents for cell in function.__closure__ or ()]
+    values += [function.__globals__[name] for name in _names_in(code) if name in function.__globals__]
+    while values:
+        value = values.pop()
+        value_text, each = _of_value(value)
+        texts.append(value_text)
+        if each is not None:
+            used.append(each)
+        elif isinstance(value, ModuleType) and value.__name__.partition(".")[0] == PACKAGE.name:
+            values += [vars(value)[name] for name in _names_in(code) if name in vars(value)]
+    return "\n".join(texts), tuple(used)
 
 
-def _without_docstrings(node: ast.AST) -> ast.AST:
-    for each in ast.walk(node):
-        if isinstance(each, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(each, clean=False) is not None:
-            each.body = each.body[1:] or [ast.Pass()]
-    return node
+def _of_code(code: CodeType, doc: str | None = None) -> Iterator[str]:
+    yield code.co_code.hex()
+    yield repr((code.co_names, code.co_varnames, code.co_argcount, code.co_flags))
+    for number, each in enumerate(code.co_consts):
+        if isinstance(each, CodeType):
+            yield from _of_code(each)
+        elif number > 0 or doc is None or each != doc:
+            yield repr(sorted(map(repr, each))) if isinstance(each, frozenset) else repr(each)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _names_in(each)
+
+
+def _of_value(value: Any) -> tuple[str, FunctionType | None]:
+    """Return what a function refers to as text, or the function that it is."""
+    if isinstance(made_from := getattr(value, "py_func", value), FunctionType):
+        if made_from.__module__.partition(".")[0] in ("numpy", "numba"):
+            return made_from.__qualname__, None
+        return repr(sorted(getattr(value, "targetoptions", {}).items())), made_from
+    if isinstance(value, type):
+        kinds = (int, float, str, tuple, dict)
+        own = [(name, repr(each)) for name, each in vars(value).items() if isinstance(each, kinds)]
+        return f"{value.__qualname__} {sorted(pair for pair in own if not pair[0].startswith('__'))}", None
+    if isinstance(value, ModuleType):
+        return value.__name__, None
+    text = repr(value)
+    return type(value).__qualname__ if " at 0x" in text else text, None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, short
-from mapmrf.compilation.jit import cgutils, compiled, extending, inlined, types
+from mapmrf.compilation.jit import compiled, inlined, when_compiling
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.model.problem import Problem
 
@@ -445,10 +445,6 @@ def longest_wait(chunks: Chunks) -> int:
 # Everything that a thread wrote before `publish` is visible to any thread that has read the published number by
 # `observe`.
 
-_cgutils: Any = cgutils  # untyped, like numba's decorators
-_intrinsic: Any = extending.intrinsic
-_overload: Any = extending.overload
-
 
 def publish(numbers: Ints, at: int, value: int) -> None:
     """Write a number with release semantics: it makes visible all earlier writes of this thread."""
@@ -460,40 +456,44 @@ def observe(numbers: Ints, at: int) -> int:
     return int(numbers[at])
 
 
-# In kernels: loads and stores of 64 bits that neither the compiler nor the processor moves past others.
-def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    kind = signature.args[0]
-    view = context.make_array(kind)(context, builder, arguments[0])
-    return _cgutils.get_item_pointer(context, builder, kind, view, [arguments[1]], wraparound=False)
+def _define_in_kernels() -> None:
+    """In kernels: loads and stores of 64 bits that neither the compiler nor the processor moves past others."""
+    from mapmrf.compilation.compiler import cgutils, extending, types
+
+    untyped: Any = cgutils
+    intrinsic: Any = extending.intrinsic
+    overload: Any = extending.overload
+
+    def pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        view = context.make_array(kind)(context, builder, arguments[0])
+        return untyped.get_item_pointer(context, builder, kind, view, [arguments[1]], wraparound=False)
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def store(typing: Any, numbers: Any, at: Any, value: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            builder.store_atomic(arguments[2], pointer(context, builder, signature, arguments), "release", 8)
+            return context.get_dummy_value()
+
+        return types.none(numbers, types.int64, types.int64), code
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def load(typing: Any, numbers: Any, at: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.load_atomic(pointer(context, builder, signature, arguments), "acquire", 8)
+
+        return types.int64(numbers, types.int64), code
+
+    def as_store(numbers: Any, at: Any, value: Any) -> Any:
+        return lambda numbers, at, value: store(numbers, at, value)
+
+    def as_load(numbers: Any, at: Any) -> Any:
+        return lambda numbers, at: load(numbers, at)
+
+    # Not `inline="always"`: numba then removes, as dead, stores of the caller into arrays from nested tuples.
+    options = {"forceinline": True, "_nrt": False}
+    overload(publish, jit_options=options, strict=False)(as_store)
+    overload(observe, jit_options=options, strict=False)(as_load)
 
 
-def _store(typing: Any, numbers: Any, at: Any, value: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store_atomic(arguments[2], _pointer(context, builder, signature, arguments), "release", 8)
-        return context.get_dummy_value()
-
-    return types.none(numbers, types.int64, types.int64), code
-
-
-def _load(typing: Any, numbers: Any, at: Any) -> Any:
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load_atomic(_pointer(context, builder, signature, arguments), "acquire", 8)
-
-    return types.int64(numbers, types.int64), code
-
-
-_store_release, _load_acquire = _intrinsic(_store), _intrinsic(_load)
-
-
-def _publish(numbers: Any, at: Any, value: Any) -> Any:
-    return lambda numbers, at, value: _store_release(numbers, at, value)
-
-
-def _observe(numbers: Any, at: Any) -> Any:
-    return lambda numbers, at: _load_acquire(numbers, at)
-
-
-# Not `inline="always"`: numba then removes, as dead, the caller's stores into arrays that it has from nested tuples.
-_options = {"forceinline": True, "_nrt": False}
-_overload(publish, jit_options=_options, strict=False)(_publish)
-_overload(observe, jit_options=_options, strict=False)(_observe)
+when_compiling.append(_define_in_kernels)

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from mapmrf.methods.auto.state import Phase, SharedState
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
+from mapmrf.methods.wcsp import WCSP
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import shortfall
 from mapmrf.run.method import Progress
@@ -283,7 +285,14 @@ def test_turns_beside_the_search_are_taken_over_in_order() -> None:
     assert course(1) == course(2) == course(4)
 
 
+def shorten_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `wcsp` take one step before other phases, so that these have something to do."""
+    monkeypatch.setattr("mapmrf.methods.auto.relax.SETTINGS", replace(SETTINGS, trial_steps=1))
+
+
 def test_a_phase_that_waits_too_long_for_its_kernels_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_the_trial(monkeypatch)
+
     def restart_regions(search: PoolSearch) -> None:
         raise CompilingPostponed("a kernel")
 
@@ -293,6 +302,23 @@ def test_a_phase_that_waits_too_long_for_its_kernels_is_left_out(monkeypatch: py
     assert "restarts" not in phases(result)
     assert result.status is Status.ITERATION_LIMIT or result.status.closes_gap
     assert {"blocks", "wcsp"} <= set(phases(result))
+
+
+def test_the_trial_goes_on_where_it_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one run of `wcsp`, before the search and beside it."""
+    starts: list[Problem] = []
+    start = WCSP.start
+
+    def noted(method: WCSP, problem: Problem, *arguments: Any) -> object:
+        starts.append(problem)
+        return start(method, problem, *arguments)
+
+    monkeypatch.setattr(WCSP, "start", noted)
+    shorten_the_trial(monkeypatch)
+    result = mapmrf.solve(random_grid(10, 10, 4, coupling=2.0, seed=1), "auto", elimination_entries=0)
+    course = [point.phase for point in result.trace]
+    assert result.status is Status.OPTIMAL and len(starts) == 1
+    assert course.index("wcsp") < course.index("blocks") < len(course) - 1 - course[::-1].index("wcsp")
 
 
 def test_a_labelling_that_another_part_found_reaches_the_search() -> None:
@@ -318,7 +344,11 @@ def test_a_labelling_that_another_part_found_reaches_the_search() -> None:
     ],
     ids=["binary", "states", "dense", "hard"],
 )
-def test_an_iteration_budget_gives_the_same_run_on_any_number_of_threads(graph: FactorGraph, seen: set[str]) -> None:
+def test_an_iteration_budget_gives_the_same_run_on_any_number_of_threads(
+    graph: FactorGraph, seen: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorten_the_trial(monkeypatch)
+
     def course(threads: int) -> list[tuple[object, ...]]:
         result = mapmrf.solve(graph, "auto", max_iterations=45, seed=5, threads=threads, elimination_entries=0)
         assert seen <= set(phases(result))
@@ -349,6 +379,7 @@ def test_the_trace_names_the_part_that_found_each_improvement() -> None:
 @pytest.mark.parametrize("model", ["binary", "states"])
 def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither threads nor tables: they must not wait for Python to look for cycles."""
+    shorten_the_trial(monkeypatch)
     monkeypatch.setattr(_admm, "PARALLEL_FROM", 1)
     monkeypatch.setattr("mapmrf.methods.auto.portfolio.SETTINGS", replace(SETTINGS, program_waits=0))
     graph = grid(24, 24, coupling=4.0, seed=3) if model == "binary" else random_grid(12, 12, 4, coupling=2.0, seed=1)

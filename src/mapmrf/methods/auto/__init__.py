@@ -14,7 +14,7 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.numpy_elimination import eliminate_small, small_order
 from mapmrf.methods.auto.constrained import ConstrainedRun
 from mapmrf.methods.auto.feasibility import FeasibilityPhase
-from mapmrf.methods.auto.relax import ExpansionTurns, RelaxationEnd, Scouts
+from mapmrf.methods.auto.relax import ExpansionTurns, RelaxationEnd, Scouts, Trial
 from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import SharedRun
 from mapmrf.model.graph import FactorGraph
@@ -138,6 +138,7 @@ class AutoRun(SharedRun):
         super().__init__(options, problem, seed, labels)
         self.rewritten = rewritten
         self.scouts: Scouts | None = None
+        self.trial: Trial | None = None
         self.portfolio: Portfolio | None = None
 
     def run(self) -> Generator[Progress, None, None]:
@@ -152,12 +153,13 @@ class AutoRun(SharedRun):
         if self.rewritten:
             yield from islice(self.called_scouts().chains.turn(), SETTINGS.rewritten_steps)
         yield from self.relax()
+        yield from self.try_to_prove()
         yield from self.feasibility.steps(SETTINGS.feasible_more)
         from mapmrf.methods.auto.portfolio import Portfolio  # easy models skip the import of everything that follows
 
         bounds = self.shared.incumbent.bounds
         while True:
-            self.portfolio = Portfolio(self.options, self.shared, self.seed, self.feasibility, self.scouts)
+            self.portfolio = Portfolio(self.options, self.shared, self.seed, self.feasibility, self.scouts, self.trial)
             n_refuted = len(bounds.refuted)
             for step in self.portfolio.run():
                 if len(bounds.refuted) > n_refuted:
@@ -226,6 +228,8 @@ class AutoRun(SharedRun):
                     yield from self.expand(state.passes.best)
                     turns.end(best.value)
                 n_steps += 1
+                if n_steps == SETTINGS.trial_after:
+                    yield from self.try_to_prove()
                 if n_steps == scout_at and best.gap > SETTINGS.stall_gap and not turns.planned:
                     scout_at *= 2
                     if best.gap <= SETTINGS.loose_gap:
@@ -235,6 +239,12 @@ class AutoRun(SharedRun):
             if best.gap < math.inf and not shared.is_refuted("relax"):
                 shared.state_bounds = state.passes.state_bounds()
         shared.release("trws")
+
+    def try_to_prove(self) -> Iterator[Progress]:
+        """Begin `wcsp` on a model for which it is not too large, once."""
+        if self.trial is None and self.options.prove and not self.rewritten:
+            self.trial = Trial(self.shared, self.seed)
+            yield from self.trial.begin()
 
     def called_scouts(self) -> Scouts:
         """The methods that run by themselves, made when first needed."""
@@ -248,3 +258,5 @@ class AutoRun(SharedRun):
             self.portfolio.close()
         if self.scouts is not None:
             self.scouts.close()
+        if self.trial is not None:
+            self.trial.close()

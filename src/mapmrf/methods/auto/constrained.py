@@ -34,7 +34,8 @@ class ConstrainedRun(SharedRun):
         # Tables first where any feasible labelling will do (conflicts find one), or where elimination may suffice.
         if graph.size == 0 or len(graph.constraints.var) <= SETTINGS.few_indicators:
             tracks[:2] = tracks[1::-1]
-        tracks.insert(1, Phase(self.by_propagation(), SETTINGS.propagation_turn))  # its first turn is short
+        turn, first = SETTINGS.propagation_turn, SETTINGS.propagation_first
+        tracks.insert(1, Phase(self.by_propagation(), turn, first=first))
         many = graph.size > 0 and len(graph.constraints.var) > SETTINGS.many_indicators
         turn = SETTINGS.many_turn if many else SETTINGS.relaxation_turn
         tracks.insert(0 if many else 3, Phase(self.by_relaxation(), turn, first=max(turn, SETTINGS.relaxation_first)))

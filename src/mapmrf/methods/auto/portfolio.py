@@ -20,7 +20,7 @@ from mapmrf.engines.moves.kicks import SearchKicks, largest_kick
 from mapmrf.engines.reduction.simplify import Simplified, excluded_states, simplify_in_steps, solve_small
 from mapmrf.methods.auto.feasibility import FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers, dense_searchers, is_dense
-from mapmrf.methods.auto.relax import Scout, Scouts
+from mapmrf.methods.auto.relax import Scout, Scouts, Trial
 from mapmrf.methods.auto.scheduler import Race
 from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
@@ -46,12 +46,13 @@ class Portfolio:
 
     def __init__(
         self, options: Auto, shared: SharedState, seed: int, feasibility: FeasibilityPhase | None = None,
-        scouts: Scouts | None = None,
+        scouts: Scouts | None = None, trial: Trial | None = None,
     ) -> None:  # fmt: skip
         # shared: incumbent and bound of the original model
         self.options, self.shared, self.seed = options, shared, seed
         self.feasibility = FeasibilityPhase(shared, seed) if feasibility is None else feasibility
         self.scouts = Scouts(shared, seed) if scouts is None else scouts
+        self.trial = trial
 
     def run(self) -> Iterator[Progress]:
         """Run all phases; the loop ends the run once the gap is closed."""

@@ -41,8 +41,12 @@ class Provers:
         phases = []
         # Not on sparse binary models: cutting planes have far better bounds.
         if self.problem.n_vars <= SETTINGS.branch_variables and not self.is_sparse():
-            steps = self.prove("wcsp", WCSP(local_search=0))
-            phases = [Phase(steps, SETTINGS.prover_turn, first=SETTINGS.wcsp_first, name="wcsp")]
+            trial = self.portfolio.trial
+            if trial is not None and trial.is_open:
+                phases = [trial.prover(self.portfolio)]
+            elif trial is None or not trial.finished:
+                steps = self.prove("wcsp", WCSP(local_search=0))
+                phases = [Phase(steps, SETTINGS.prover_turn, first=SETTINGS.wcsp_first, name="wcsp")]
         return [*phases, *self.by_program(), *self.general()]
 
     def by_program(self) -> Iterator[Phase]:

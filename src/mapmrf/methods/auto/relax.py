@@ -1,10 +1,11 @@
-"""When the relaxation of `auto` makes way for expansions and when it ends; methods that run by themselves."""
+"""When the relaxation of `auto` makes way for expansions or a proof, and ends; methods that run by themselves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from mapmrf.run.method import Method, Progress, Start, running
 
 if TYPE_CHECKING:
     from mapmrf.engines.messages.sweeps import SequentialPasses
+    from mapmrf.methods.auto.portfolio import Portfolio
 
 
 class ExpansionTurns:
@@ -164,3 +166,67 @@ class Scouts:
     def close(self) -> None:
         self.beliefs.steps.close()
         self.chains.steps.close()
+
+
+# -- A proof of small models, before what takes longer than that -----------------------------------------------------
+
+
+class Trial:
+    """`wcsp` on the original model: some steps before other phases, and the same run as a prover beside them."""
+
+    def __init__(self, shared: SharedState, seed: int) -> None:
+        from mapmrf.engines.program.binary_program import is_compact  # tiny models skip these imports
+        from mapmrf.methods.wcsp import WCSP
+
+        self.shared, self.seed, self.method, self.n_steps = shared, seed, WCSP(), 0
+        self.known = shared.incumbent.labels  # the labelling that the run may use
+        problem = shared.problem
+        few = problem.n_vars <= SETTINGS.trial_variables and problem.n_factors <= SETTINGS.trial_factors
+        light = few and problem.n_configs <= SETTINGS.trial_entries
+        # whether it has begun and may go on; binary pairs without forbidden entries have better provers
+        self.is_open = light and not is_compact(problem) and shared.admits(self.method, problem)
+        self.finished = False  # whether it has ended, which it does with a proof
+        self._steps = self._run()
+        self.phase = Phase(self._steps, SETTINGS.trial_turn, least=self._least, first=SETTINGS.trial_turn, name="wcsp")
+
+    def begin(self) -> Iterator[Progress]:
+        """Take the first steps."""
+        while self.is_open and self.n_steps < SETTINGS.trial_steps:
+            self.known = self.shared.incumbent.labels
+            step = self.phase.next_step()
+            if step is None:  # it has ended, or its kernels are not compiled
+                self.is_open = False
+                return
+            yield self.shared.take_over(step, "wcsp", "wcsp")
+
+    def prover(self, portfolio: Portfolio) -> Phase:
+        """The rest of the run, with labellings of the reduced model: once only."""
+        self.is_open = False
+        self.phase.steps = self._translated(portfolio)
+        return self.phase
+
+    def _translated(self, portfolio: Portfolio) -> Steps:
+        while not self.finished:
+            self.known = portfolio.reduced.lift(portfolio.race.known.labels)  # known when the turn began
+            step = next(self._steps, None)
+            if step is None:
+                return
+            labels = None if step.labels is None else portfolio.reduced.project(step.labels)
+            yield replace(step, iterations=1, labels=labels, value=None, phase="wcsp")
+
+    def _run(self) -> Steps:
+        step = Progress(0)
+        with running(self.method, self.shared.problem, self.seed, Start(self.known)) as state:
+            while step.finished is None:
+                state.inform(self.known)
+                step = self.method.step(self.shared.problem, state)
+                self.n_steps += 1
+                self.finished = step.finished is not None
+                yield step
+
+    def _least(self) -> float:
+        """Least weight: full at first, as its bound improves late."""
+        return 1.0 if self.n_steps < SETTINGS.trial_full else SETTINGS.weight_least
+
+    def close(self) -> None:
+        self._steps.close()

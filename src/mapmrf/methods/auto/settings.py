@@ -39,6 +39,15 @@ class Settings:
     climb_steps: int = 30  # most steps of `chains` from that labelling
     climb_idle: int = 5  # steps without improvement that end these
 
+    # Trial: `wcsp` on the original model
+    trial_variables: int = 2500  # most variables
+    trial_factors: int = 5000  # most factors
+    trial_entries: int = 1_000_000  # most table entries
+    trial_after: int = 2  # steps of the relaxation before it
+    trial_steps: int = 8  # its steps before other phases
+    trial_turn: int = 8  # its steps per turn of the race
+    trial_full: int = 200  # its steps before it may lose turns for want of progress
+
     # Scouts: `bp` and `chains` by themselves
     scout_idle: int = 30  # least number of iterations without improvement before a scout rests
     scout_idle_share: float = 2.0  # the same in proportion to the iterations to its best labelling
@@ -112,6 +121,7 @@ class Settings:
     counters_turn: int = 3  # steps per turn of the local search with counters
     counters_states: int = 600_000  # states that it examines per step: some 20 ms
     counters_idle: int = 40  # changes per variable without improvement before it is kicked
+    propagation_first: int = 12  # steps of branch and bound by soft consistency in its first turn
     propagation_turn: int = 6  # steps per turn of branch and bound by soft consistency
     tables_turn: int = 4  # steps per turn of `auto` on the model with tables
     relaxation_first: int = 20  # steps of the first turn of LS-LP: a labelling from which chains start, if it is fast

@@ -204,10 +204,6 @@ def lean(values: Ints) -> Ints:
     return short(np.asarray(values))
 
 
-def is_parts(path: str | os.PathLike[str]) -> bool:
-    return Path(path, MANIFEST).is_file()
-
-
 # -- Check the arrays of a part's file: kernels would read beyond the end of invalid ones -----------------------------
 
 

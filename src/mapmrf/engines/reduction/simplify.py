@@ -21,7 +21,7 @@ from mapmrf.engines.reduction.reduction import LabelMap, Reduction, ReductionCou
 from mapmrf.kernels.heaps_and_forests import part_of
 from mapmrf.model.factor_pool import FactorPool
 from mapmrf.model.graph import ROUND_OFF, FactorGraph
-from mapmrf.model.problem import Batch, Problem
+from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.clock import check_awaited
 
@@ -194,40 +194,11 @@ def belief_bounds(problem: Problem, beliefs: Floats, bound: float) -> Floats:
 def dual_bounds(problem: Problem, lam_e: Floats) -> Floats:
     """Compute upper bounds on the labellings with each state, (n_states,), from the messages of `polytope.dual_bound`.
 
-    A state lowers the bound by its loss at its variable and at each of its factors.
+    A state lowers the bound by its loss at its variable and at each of its factors; impossible states are followed.
     """
-    graph = problem.graph
-    lost_e = np.empty(problem.n_edge_states)
-    total = graph.constant
-    for batch in problem.batches:
-        # table entries processed at a time
-        step = max(1, (1 << 20) // batch.n_configs)
-        for begin in range(0, batch.n, step):
-            total += _factor_losses(problem, batch, slice(begin, min(begin + step, batch.n)), lam_e, lost_e)
-    theta = graph.theta_v - np.bincount(problem.edge_state_at, weights=lam_e, minlength=problem.n_states)
-    best = segment_max(theta, graph.var_ptr)
-    total += float(best.sum())
-    if total == -np.inf:
-        return np.full(problem.n_states, -np.inf)
-    lost = np.bincount(problem.edge_state_at, weights=lost_e, minlength=problem.n_states)
-    return np.asarray(total - (np.repeat(best, graph.card) - theta) - lost)
-
-
-def _factor_losses(problem: Problem, batch: Batch, rows: slice, lam_e: Floats, lost_e: Floats) -> float:
-    """Return the sum of the best entries of some factors, and write each state's loss in its factor to `lost_e`."""
-    n = rows.stop - rows.start
-    table = batch.tables(problem.graph.theta_t, rows)
-    given = lam_e[batch.edge_states].reshape(batch.n, -1)[rows]
-    out = lost_e[batch.edge_states].reshape(batch.n, -1)[rows]
-    for k in range(batch.arity):
-        table = table + given[:, batch.state_at[k] + batch.config[:, k]]
-    best = table.max(axis=1)
-    table = table.reshape(n, *batch.shape)
-    finite = np.where(best > -np.inf, best, 0.0)[:, None]
-    for k in range(batch.arity):
-        others = tuple(1 + j for j in range(batch.arity) if j != k)
-        out[:, batch.state_at[k] : batch.state_at[k + 1]] = finite - table.max(axis=others)
-    return float(best.sum())
+    drops = StateDrops.of(problem)
+    bound = drop_states(drops, lam_e, np.ones(problem.n_states, dtype=np.bool_), -np.inf)
+    return drops.reach if bound > -np.inf else np.full(problem.n_states, -np.inf)
 
 
 # -- Connected components, and the exact solution of those that are cheap to eliminate --------------------------------

@@ -224,8 +224,8 @@ def draw(n: int, seed: int, folder: Path, images: bool) -> list[Shot]:
         method = sorted(by_method)[k % len(by_method)]
         file = rng.choice(by_method[method])
         options = ("--time-limit", "0.1") if rng.random() < 0.15 else ()  # it ends by itself, and then reports
-        longest = (0.6 if options else 1.6) + 1.0 * (file in IMAGES)
-        moment = rng.uniform(0.0, longest)
+        longest = (0.8 if options else 1.8) + 2.2 * (file in IMAGES)  # it reads the model after most of a second
+        moment = rng.uniform(0.2, longest)
         shots.append(Shot(method, folder / file, moment, SIGNALS[k % 3], rng.uniform(0.0, 0.2), options))
     return shots
 

@@ -92,7 +92,7 @@ def test_a_budget_of_real_prices_needs_no_tables() -> None:
     best = mapmrf.solve(graph, "cuts")
     assert best.status.closes_gap
     auto = mapmrf.solve(graph, "auto", max_iterations=400)
-    assert auto.value == pytest.approx(best.value)
+    assert auto.value == pytest.approx(best.value) == mapmrf.solve(graph, "wcsp").value
     assert price @ auto.labels <= 7.5 + 1e-9
     assert mapmrf.solve(graph, "tabu", trajectories=20).value <= best.value + TOL
     refuses(UnsupportedModel, "too many for tables", mapmrf.solve, graph, "trws")

@@ -13,7 +13,6 @@ import mapmrf
 from elimination_models import frustrated
 from mapmrf import FactorGraph, Status
 from mapmrf.methods.ad3 import AD3, ADMMRelaxation, Tree
-from mapmrf.model.polytope import dense
 from mapmrf.model.problem import Problem
 from mapmrf.run.incumbent import Incumbent
 from mapmrf.run.method import Start
@@ -31,29 +30,6 @@ def test_both_residuals_are_below_their_tolerances_at_the_end_and_looser_ones_en
     assert loose.iterations < tight.iterations
     only_one = mapmrf.solve(graph, "ad3", primal_tol=1e-3, dual_tol=1e-9, max_iterations=loose.iterations)
     assert only_one.status is Status.ITERATION_LIMIT
-
-
-def test_forbidden_states_have_no_mass_and_factors_keep_their_order() -> None:
-    """Hardening sorts the factors anew; the answer is in the order of the problem that was given."""
-    random = np.random.default_rng(4)
-    unary = random.normal(size=(6, 3))
-    unary[2, 1] = -np.inf
-    edges = [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [5, 0], [0, 2], [1, 4]]
-    graph = FactorGraph.from_pairwise(unary, edges, 3 * random.normal(size=(8, 3, 3)))
-    problem, method = Problem.compile(graph), AD3()
-    state = method.start(problem, 0, Start())
-    while method.step(problem, state).finished is None:
-        pass
-    admm = state.admm
-    assert admm is not None and admm.engine.problem is not problem
-    mu_f = dense(problem, admm.engine.marginals_of(problem))
-    mu_v = admm.engine.variables()
-    assert abs(mu_v[graph.var_ptr[2] + 1]) < 1e-4
-    for a in range(problem.n_factors):
-        block = mu_f[problem.config_ptr[a] : problem.config_ptr[a + 1]].reshape(3, 3)
-        i, j = problem.scope[problem.scope_ptr[a] : problem.scope_ptr[a + 1]]
-        assert block.sum(axis=1) == pytest.approx(mu_v[3 * i : 3 * i + 3], abs=1e-4)
-        assert block.sum(axis=0) == pytest.approx(mu_v[3 * j : 3 * j + 3], abs=1e-4)
 
 
 def test_a_warm_start_begins_at_the_given_marginals() -> None:

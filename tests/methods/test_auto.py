@@ -18,7 +18,7 @@ from hypothesis import given
 import mapmrf
 from binary_models import random_cut
 from clocks import LIMIT, wait_until
-from constraint_models import colouring, differ, ksat, pigeons
+from constraint_models import colouring, differ, ksat
 from mapmrf import FactorGraph, Result, Status
 from mapmrf.compilation import CompilingPostponed
 from mapmrf.datasets import grid
@@ -36,7 +36,6 @@ from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.methods.wcsp import WCSP
 from mapmrf.model.problem import Problem
-from mapmrf.run.incumbent import shortfall
 from mapmrf.run.method import Progress
 from pairwise_models import random_grid
 from strategies import (
@@ -44,7 +43,6 @@ from strategies import (
     any_recipes,
     brute_force,
     hard_recipes,
-    labellings,
     random_recipe,
     soft_recipes,
     tree_recipes,
@@ -185,21 +183,6 @@ def test_a_scout_without_a_feasible_labelling_has_a_bounded_turn() -> None:
     graph = FactorGraph.from_pairwise(np.zeros((12, 5)), edges, differ)  # no colouring has so few colours
     shared = SharedState(Problem.compile(graph), np.zeros(12, dtype=np.int64))
     assert 0 < len(list(Scouts(shared, 0).beliefs.turn())) <= SETTINGS.lost_steps
-
-
-def test_branching_follows_where_the_cuts_leave_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A dense model whose odd-cycle relaxation is loose, called sparse so that the cutting planes get it.
-    monkeypatch.setattr("mapmrf.methods.auto.provers.SETTINGS", replace(SETTINGS, sparse_degree=math.inf))
-    random = np.random.default_rng(0)
-    n = 24
-    edges = np.stack(np.triu_indices(n, 1), 1)
-    weights = random.normal(size=len(edges))
-    tables = weights[:, None, None] * np.array([[1.0, -1.0], [-1.0, 1.0]])
-    graph = FactorGraph.from_pairwise(random.normal(size=(n, 2)), edges, tables)
-    options = {"elimination_entries": 0, "cuts_degree": float(n), "branch_gap": 10.0}
-    result = mapmrf.solve(graph, "auto", solver="highs", **options)  # type: ignore[arg-type]
-    assert result.status is Status.OPTIMAL
-    assert result.value == pytest.approx(mapmrf.solve(graph, "branch").value)
 
 
 # -- turns -------------------------------------------------------------------------------------------------------------
@@ -490,27 +473,3 @@ def test_states_that_the_search_excludes_are_those_of_no_feasible_labelling() ->
     for _ in phase.first():
         pass
     assert phase.excluded().tolist() == [False, True, True, False]
-
-
-def test_pigeons_with_preferences_are_infeasible_too() -> None:
-    graph = pigeons(10, 9)
-    unary = np.random.default_rng(0).normal(size=(10, 9))
-    soft = FactorGraph.from_pairwise(unary, graph.scope.reshape(-1, 2), differ(9))
-    result = mapmrf.solve(soft)
-    assert result.status is Status.INFEASIBLE and len(result.violated) == 1
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_the_optimum_is_that_of_exhaustive_search(seed: int) -> None:
-    """Without elimination, so that tiny models come here: half of them are infeasible."""
-    recipe = weighted(random_recipe(seed, 6, 10, hard=0.15 + 0.3 * (seed % 2)), seed)
-    graph = recipe.graph()
-    result = mapmrf.solve(graph, elimination_entries=0, max_iterations=300)
-    value, _ = brute_force(graph)
-    if value == -math.inf:
-        assert result.status is Status.INFEASIBLE
-        fewest = min(shortfall(graph, labels).n_violated for labels in labellings(graph))
-        assert len(result.violated) == fewest
-    else:
-        assert result.value == pytest.approx(value, abs=1e-9)
-        assert result.violated == ()

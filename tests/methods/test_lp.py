@@ -20,7 +20,7 @@ from mapmrf.methods import lp
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Answer, Start, running
-from pairwise_models import DIFFER, random_grid, triangle
+from pairwise_models import random_grid, triangle
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, with_weights
 
 
@@ -106,17 +106,6 @@ def test_without_crossover_the_interior_point_method_ends_inside_the_optimal_fac
     assert is_vertex(*relaxed_point(graph, LP(**options))) == vertex
 
 
-def test_a_pairwise_binary_relaxation_is_half_integral_at_its_vertices() -> None:
-    random = np.random.default_rng(3)
-    edges = [[i, j] for i in range(7) for j in range(i)]
-    tables = random.choice([-1.0, 1.0], size=(len(edges), 1, 1)) * (1 + random.random((len(edges), 1, 1))) * DIFFER
-    graph = FactorGraph.from_pairwise(random.normal(size=(7, 2)), edges, tables)
-    for solver in ("simplex", "ipm"):
-        result = mapmrf.solve(graph, "lp", solver=solver)
-        assert result.kind in (Kind.FRACTIONAL, Kind.UNIFORM)
-        assert np.abs(2 * result.mu_v - np.round(2 * result.mu_v)).max() < 1e-6
-
-
 @given(
     recipe=with_weights(any_recipes()),
     options=st.sampled_from([{"solver": "ipm"}, {"solver": "choose", "presolve": True}]),
@@ -140,14 +129,6 @@ def test_any_multipliers_give_an_upper_bound(recipe: Recipe, seed: int, scale: f
 def test_ties_of_the_relaxed_solution_go_to_the_smallest_state() -> None:
     answer = answer_of(triangle(), LP())[1]
     assert answer.labels is not None and answer.labels.tolist() == [0, 0, 0]
-
-
-def test_forbidden_configurations_get_no_mass_at_all() -> None:
-    graph = triangle(np.array([[-np.inf, 1.0], [1.0, -np.inf]]))
-    answer = answer_of(graph, LP())[1]
-    assert answer.mu_f is not None
-    assert np.all(answer.mu_f[Problem.compile(graph).theta_f == -np.inf] == 0)
-    assert mapmrf.solve(graph, "lp").status is Status.INFEASIBLE  # the relaxation is not empty, but the model is
 
 
 @pytest.mark.parametrize("options", [{"solver": "simplex"}, {"solver": "ipm"}])

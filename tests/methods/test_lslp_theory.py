@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import mapmrf
 from admm_reference import DenseADMM, Knobs, ring
 from mapmrf import LSLP, FactorGraph, Status
+from mapmrf.datasets import grid
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.measurement import edge_states_of
 from mapmrf.model.polytope import Kind, dense, integral, residuals
@@ -145,14 +146,7 @@ def test_below_the_theorems_penalty_the_free_variant_rises_too() -> None:
 
 def test_in_the_theorems_regime_quality_is_not_promised() -> None:
     """A fixed large penalty freezes the first labelling; sweeping rho through the model's scale finds a better one."""
-    random = np.random.default_rng(0)
-    place = np.arange(100).reshape(10, 10)
-    edges = np.concatenate([
-        np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1),
-        np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1),
-    ])  # fmt: skip
-    tables = random.normal(size=len(edges))[:, None, None] * 5 * np.array([[1.0, -1.0], [-1.0, 1.0]])
-    graph = FactorGraph.from_pairwise(random.normal(size=(100, 2)), edges, tables)
+    graph = grid(10, 10, coupling=5.0, seed=0)
     fixed = mapmrf.solve(graph, "lslp", preset="paper", variant="free", rho=2e5, eta=1.0, read_out="last")
     swept = mapmrf.solve(graph, "lslp", lp_phase=False, starts=1)
     assert swept.kind is Kind.VALID

@@ -89,14 +89,6 @@ def test_label_costs_and_counts_on_an_image(method: str) -> None:
     assert counted.value <= counted.bound + 1e-6 <= plain.bound + 2e-6
 
 
-@pytest.mark.parametrize("method", NATIVE)
-def test_constraints_that_contradict_each_other(method: str) -> None:
-    graph = FactorGraph.from_tables([2, 2], [(0, 1)], [[[0.0, 1.0], [2.0, 0.5]]])
-    alone = graph.with_constraints([constraints.at_least_one([(0, 1)]), constraints.exactly_k([0, 1], 5)])
-    result = mapmrf.solve(alone, method)
-    assert result.status is Status.INFEASIBLE and result.bound == -math.inf
-
-
 @pytest.mark.parametrize(
     ("method", "n", "options"),
     [
@@ -110,18 +102,6 @@ def test_exact_methods_solve_several_kinds_together(method: str, n: int, options
         result, optimum = mapmrf.solve(recipe.graph(), method, **options), recipe.optimum()
         assert result.value == pytest.approx(optimum, abs=1e-6)
         assert result.status is (Status.OPTIMAL if optimum > -math.inf else Status.INFEASIBLE)
-
-
-def test_sums_that_tables_cannot_hold_are_solved() -> None:
-    random = np.random.default_rng(5)
-    worth, price = random.uniform(1, 2, 40), random.uniform(1, 2, 40)
-    graph = FactorGraph.from_tables([2] * 40, [(i,) for i in range(40)], [[0.0, gain] for gain in worth])
-    graph = graph.with_constraints([constraints.linear(range(40), price.tolist(), upper=0.3 * price.sum())])
-    with pytest.raises(mapmrf.UnsupportedModel):
-        constraints.as_tables.rewrite(graph)
-    result = mapmrf.solve(graph, "wcsp")
-    assert result.status.closes_gap
-    assert result.value == pytest.approx(mapmrf.solve(graph, "cuts").value)
 
 
 def test_variants_of_lslp_take_constraints() -> None:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import logging
-import math
 import os
 import signal
 import subprocess
@@ -21,8 +20,7 @@ from mapmrf.engines.program.toulbar2_process import Toulbar2Process, WholeCosts
 from mapmrf.methods.toulbar2 import Toulbar2, Toulbar2Run
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Progress, Start
-from pairwise_models import grid_edges, grid_optimum, scaled
-from strategies import Recipe, brute_force
+from pairwise_models import grid_edges, scaled
 
 pytest.importorskip("pytoulbar2", reason="needs the optional extra: pip install 'mapmrf[exact]'")
 
@@ -49,30 +47,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 # -- exactness --------------------------------------------------------------------------------------------------------
-
-
-def test_a_grid_with_a_search_tree_agrees_with_variable_elimination() -> None:
-    """Large enough that preprocessing alone does not find the answer."""
-    graph = hard_grid(7, 4)
-    result = mapmrf.solve(graph, "toulbar2")
-    assert result.status is Status.OPTIMAL
-    assert result.iterations > 0
-    assert result.value == pytest.approx(grid_optimum(graph, 7), abs=1e-9)
-
-
-def test_tables_of_many_variables_and_shared_tables_are_handed_over_entry_by_entry() -> None:
-    random = np.random.default_rng(5)
-    shared = random.normal(size=(2, 3))
-    five = random.normal(size=(2, 3, 2, 2, 3))
-    five[random.random(five.shape) < 0.8] = -np.inf
-    card = [2, 3, 2, 2, 3, 2]
-    tables = [shared, shared, shared, five, five.copy(), random.normal(size=(3, 2, 2))]
-    scopes = [(0, 1), (2, 4), (5, 1), (0, 1, 2, 3, 4), (5, 4, 3, 0, 1), (1, 5, 0)]
-    graph = Recipe(card, scopes, tables).graph()
-    optimum, labels = brute_force(graph)
-    result = mapmrf.solve(graph, "toulbar2")
-    assert optimum > -math.inf
-    assert (result.value, tuple(result.labels.tolist())) == (pytest.approx(optimum), labels)
 
 
 def test_a_warm_start_bounds_the_search_from_the_first_node() -> None:

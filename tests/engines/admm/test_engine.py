@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mapmrf
-from admm_reference import ON_PAGE, DenseADMM, Knobs, compact_shift, seen_by
+from admm_reference import ON_PAGE, DenseADMM, Knobs, compact_shift, ring, seen_by
 from constrained_recipes import SUMS, random_constrained
 from mapmrf import LSLP, FactorGraph, constraints, datasets
 from mapmrf.engines.admm import (
@@ -28,7 +28,6 @@ from mapmrf.engines.admm import (
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout, harden, impossible
 from mapmrf.engines.admm.measurement import edge_states_of, kkt_residuals
-from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind
 from mapmrf.engines.admm.steps import rounds_of, work_of
 from mapmrf.engines.admm.structs import BATCH, BatchRow, FactorKind, Rounding
 from mapmrf.model.polytope import dense
@@ -287,55 +286,23 @@ def test_one_call_of_many_iterations_equals_many_calls_of_one(variant: str) -> N
 # -- the lines of numpy on the page of LS-LP --------------------------------------------------------------------------
 
 
-def ring(card: list[int], seed: int, arity: int = 2) -> FactorGraph:
-    random = np.random.default_rng(seed)
-    n = len(card)
-    scopes = [(i,) for i in range(n)] + [tuple((i + k) % n for k in range(arity)) for i in range(n)]
-    return FactorGraph.from_tables(card, scopes, [random.normal(size=[card[i] for i in scope]) for scope in scopes])
-
-
-def spins(n: int, seed: int) -> FactorGraph:
-    """A ring of spins whose tables have no linear parts: the compact layout has nothing to move."""
-    random = np.random.default_rng(seed)
-    field = random.normal(size=n)
-    couplings = random.normal(size=n)[:, None, None] * np.array([[1.0, -1.0], [-1.0, 1.0]])
-    pairs = [[i, (i + 1) % n] for i in range(n)]
-    return FactorGraph.from_pairwise(np.stack([-field, field], axis=1), pairs, couplings)
-
-
-ON_THE_PAGE = {
-    "binary pairs": (ring([2] * 7, 0), False, 0.0),
-    "pairs": (ring([2, 3, 4, 3, 2], 1), False, 0.0),
-    "pairs, perturbed": (ring([3, 2, 2, 4], 2), False, 0.05),
-    "triples": (ring([2] * 6, 3, arity=3), False, 0.01),
-    "any arity": (ring([2, 3, 2, 2], 4, arity=3), False, 0.0),
-    "compact pairs": (spins(8, 5), True, 0.0),
-}
-
-
-@pytest.mark.parametrize("name", ON_THE_PAGE)
-def test_the_code_on_the_page_has_the_iterates_of_the_kernels(name: str) -> None:
-    graph, compact, epsilon = ON_THE_PAGE[name]
-    problem = Problem.compile(graph)
-    rho, eta, rho_upper = 0.3, 1.05, 1.5
+@pytest.mark.parametrize("epsilon", [0.0, 0.05])
+@pytest.mark.parametrize("cards", [(2, 2), (2, 4)], ids=["binary", "mixed"])
+def test_the_code_on_the_page_has_the_iterates_of_the_reference(cards: tuple[int, int], epsilon: float) -> None:
+    """And so those of the kernels."""
+    graph, knobs = ring(1, cards=cards).graph(), Knobs(0.3, eta=1.05, rho_upper=1.5, epsilon=epsilon)
     start = np.repeat(1.0 / graph.card, graph.card)
-    noise = np.random.default_rng(6).uniform(-0.1, 0.1, graph.n_vars)
-    start[graph.var_ptr[:-1]] += noise
-    start[graph.var_ptr[:-1] + 1] -= noise
-    layout = Layout.build(problem, compact)
-    engine = Engine(layout, PenaltyOptions(SphereKind.VARIABLES, epsilon=epsilon, eta=eta, rho_upper=rho_upper))
-    engine.begin(layout.compress(start), rho)
-    iterates = ON_PAGE["lslp"](graph, start, rho, eta=eta, rho_upper=rho_upper, epsilon=epsilon)
-    for mu_v, lam_v, lam, rho_now in islice(iterates, 40):
-        engine.run(1)
-        assert engine.last_rho == pytest.approx(rho_now)
-        assert engine.variables() == pytest.approx(mu_v, abs=1e-9)
-        lam_e = edge_states_of(engine, engine.multipliers())
-        assert lam_e == pytest.approx(np.concatenate([lam[a] for a in problem.order]), abs=1e-9)
-        mine = layout.expand(engine.lam_v) - (0.5 if compact else 0.0)
-        assert mine == pytest.approx(lam_v, abs=1e-9)
-    assert rho_now == rho_upper
-    assert np.ptp(engine.variables() - start) > 0.1, "the iterates have moved"
+    start[graph.var_ptr[:-1]] += np.random.default_rng(6).uniform(-0.1, 0.1, graph.n_vars)
+    problem = Problem.compile(graph)
+    reference = DenseADMM(problem, knobs, start)
+    iterates = ON_PAGE["lslp"](graph, start, 0.3, eta=1.05, rho_upper=1.5, epsilon=epsilon)
+    for mu_v, lam_v, lam, rho in islice(iterates, 40):
+        assert rho == pytest.approx(reference.rho)
+        reference.step()
+        assert mu_v == pytest.approx(reference.mu, abs=1e-9)
+        assert lam_v == pytest.approx(reference.lam_v, abs=1e-9)
+        assert np.concatenate([lam[a] for a in problem.order]) == pytest.approx(np.concatenate(reference.lam), abs=1e-9)
+    assert rho == 1.5 and np.ptp(mu_v - start) > 0.1, "the iterates have moved"
 
 
 # -- constraints ------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from mapmrf.datasets import grid
 from mapmrf.engines.admm import layout, penalty
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout, harden, impossible
-from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, interaction_scale, vertex_penalty
+from mapmrf.engines.admm.penalty import interaction_scale, vertex_penalty
 from mapmrf.engines.admm.structs import FactorKind
 from mapmrf.engines.admm.tiled import LEAST_LENGTH, find_runs
 from mapmrf.model.polytope import integral
@@ -175,26 +175,6 @@ def test_impossible_models_are_seen_before_any_iteration() -> None:
         (Recipe([]), False),
     ):
         assert impossible(Problem.compile(recipe.graph())) == expected
-
-
-# -- isolated variables -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("compact", [True, False])
-def test_variables_without_factors_stand_at_their_best_state_from_the_start(compact: bool) -> None:
-    scopes = [(0, 1), (2,), (3,), (4,)]
-    tables = [np.eye(2), [1.0, 5.0], [0.0, 2.0, 1.0], [-np.inf, 7.0]]
-    problem = Problem.compile(FactorGraph.from_tables([2, 2, 2, 3, 2, 1], scopes, tables))
-    layout = Layout.build(problem, compact)
-    engine = Engine(layout, PenaltyOptions(sphere=SphereKind.VARIABLES))
-    engine.begin(layout.compress(np.full(problem.n_states, 0.3)), 1.0)
-    engine.run(3)
-    mu = engine.variables()
-    assert mu[4:].tolist() == [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0]
-    found = engine.measure()
-    assert engine.labels[2:].tolist() == [1, 1, 1, 0]
-    assert found.value == pytest.approx(problem.graph.value(engine.labels))
-    assert found.bound >= 15.0 - 1e-9
 
 
 # -- runs of pairs -----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from mapmrf.engines.moves.ascending_incumbent import ClimbingIncumbent
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import Start
 from pairwise_models import image
-from strategies import Recipe, brute_force, random_recipe, recipes, some_labels
+from strategies import Recipe, brute_force, recipes, some_labels
 
 
 @pytest.mark.parametrize(("states", "side"), [(2, 500), (9, 300)])
@@ -194,26 +194,6 @@ def test_a_cluster_gains_at_once_what_was_promised(recipe: Recipe) -> None:
     clusters.passes(5, 6)
     # Idle pairs show nothing here, so that the promise is about the model's own pairs.
     assert clusters.bound() <= before - gain + 1e-8
-
-
-def test_every_pair_of_a_larger_factor_is_linked_and_shared_ones_are_lifted() -> None:
-    tables = [np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), np.zeros((2, 2)), np.zeros((2, 2))]
-    graph = Recipe([2] * 5, [(0, 1, 2), (2, 1, 3), (0, 3), (3, 0)], tables).graph()
-    clusters = clusters_of(graph)
-    dual = clusters.dual.regions
-    ends = {tuple(sorted(clusters.dual.ends(np.array([p]))[0].tolist())) for p in clusters.pairs}
-    assert ends == {(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (0, 3)}
-    lifted = {tuple(sorted(clusters.dual.ends(np.array([p]))[0].tolist())) for p in clusters.lifts.pair}
-    assert lifted == {(1, 2), (0, 3)}
-    for factor, pair, axis in zip(*clusters.links, strict=True):
-        held = dual.scope[dual.scope_ptr[factor] + axis].tolist()
-        assert held == dual.scope[dual.scope_ptr[pair] :][:2].tolist()
-
-
-def test_links_stop_at_the_limit_of_entries() -> None:
-    graph = random_recipe(1, 6, 10, max_arity=4).graph()
-    dual = Dual.build(Problem.compile(graph), "variables", "alternate", 0)
-    assert Clusters(dual, 0).n_added == 0
 
 
 def test_shared_pairs_tighten_the_bound_without_any_cycle() -> None:

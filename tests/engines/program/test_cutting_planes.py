@@ -15,7 +15,7 @@ import mapmrf
 from binary_models import binary_graphs, complete, spins
 from mapmrf import FactorGraph
 from mapmrf.arrays import Floats
-from mapmrf.datasets import grid
+from mapmrf.datasets import grid, random_graph
 from mapmrf.engines.program.binary_program import Compact, ProductForm, block_matrix, has_products
 from mapmrf.engines.program.cutting_planes import (
     CuttingPlanes,
@@ -33,18 +33,7 @@ from strategies import brute_force, labellings
 
 
 def triples(n: int, n_factors: int, seed: int, arity: int = 3, hard: float = 0.0) -> FactorGraph:
-    """Random tables on two to `arity` variables, with weights; some entries of a planted feasible model are -inf."""
-    random = np.random.default_rng(seed)
-    planted = random.integers(0, 2, n)
-    scopes, tables = [(i,) for i in range(n)], [random.normal(size=2) for _ in range(n)]
-    for _ in range(n_factors):
-        scope = tuple(random.choice(n, random.integers(2, arity + 1), replace=False).tolist())
-        table = random.normal(size=(2,) * len(scope))
-        barred = random.random(table.shape) < hard
-        barred[tuple(planted[list(scope)])] = False
-        scopes.append(scope)
-        tables.append(np.where(barred, -np.inf, table))
-    return FactorGraph.from_tables([2] * n, scopes, tables)
+    return random_graph(n, n_factors, 2, (2, arity), hard=hard, seed=seed)
 
 
 @st.composite

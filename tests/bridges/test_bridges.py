@@ -53,6 +53,7 @@ BRIDGES = {
         f"pgmpy {kind}": Bridge("pgmpy", lambda g, k=kind: bridges.to_pgmpy(g, k), lambda m: bridges.from_pgmpy(m), ANY)
         for kind in ("markov", "factor_graph", "factors")
     },
+    "pandas": Bridge("pandas", lambda g: bridges.to_pandas(g), lambda m: bridges.from_pandas(m).graph(), ANY),
     "dimod discrete": Bridge("dimod", lambda g: bridges.to_dqm(g), lambda m: bridges.from_dqm(m), pairs()),
     **{
         f"dimod {kind}": Bridge(
@@ -191,7 +192,11 @@ def test_other_attribute_names_and_one_table_for_all() -> None:
     assert mapmrf.solve(model, "branch").value == mapmrf.solve(expected, "branch").value
 
 
-def test_states_of_some_nodes_are_enough() -> None:
+def test_numbers_of_states_are_those_of_a_table_or_of_the_states() -> None:
+    bare = nx.Graph([("first", "second")])
+    assert from_networkx(bare, default=TABLE).card.tolist() == [2, 3]
+    bare.edges["first", "second"].update(pairwise=TABLE.T, scope=("second", "first"))
+    assert from_networkx(bare).card.tolist() == [2, 3]
     graph = annotated(nx.Graph, ("first", "second"))
     graph.nodes["second"].update(states=["low", "mid", "high"])
     names = from_networkx(graph, default=TABLE).names
@@ -201,7 +206,7 @@ def test_states_of_some_nodes_are_enough() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda graph: graph.add_node("third"), "node 'third' has no attribute 'unary', 'card' or 'states'"),
+        (lambda graph: graph.add_node("third"), "no attribute 'unary', 'card' or 'states', and no edge with a table"),
         (lambda graph: graph.edges["first", "second"].clear(), "edge ('first', 'second') has no attribute 'pairwise'"),
         (lambda graph: graph.nodes["first"].update(unary=[[0, 1]]), "'unary' of node 'first' has shape (1, 2)"),
         (lambda graph: graph.nodes["first"].update(states="abc"), "expected one number for each of 3 states"),

@@ -14,10 +14,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 import mapmrf
 from mapmrf import FactorGraph, GraphError, OptionError, UnsupportedModel
-from mapmrf.bridges import MapMRFSampler, from_bqm, from_dqm, from_polynomial, to_bqm, to_dqm
+from mapmrf.bridges import (
+    MapMRFSampler,
+    from_bqm,
+    from_cqm,
+    from_dimod,
+    from_dqm,
+    from_polynomial,
+    from_qubo,
+    to_bqm,
+    to_dqm,
+)  # fmt: skip
 from refusals import refuses
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -94,6 +105,91 @@ def random_polynomial(seed: int, vartype: str) -> Any:
     for _ in range(4):
         terms[tuple(random.permutation(list("abcde"))[: random.integers(2, 5)])] = random.normal()
     return dimod.BinaryPolynomial(terms, vartype)
+
+
+def random_cqm(seed: int) -> Any:
+    """A few variables of all kinds, hard and soft constraints, linear and quadratic, with and without whole numbers."""
+    random = np.random.default_rng(seed)
+    low = int(random.integers(-1, 3))
+    made = [dimod.Binary, dimod.Spin, lambda name: dimod.Integer(name, lower_bound=low, upper_bound=3)]
+    variables = [made[random.integers(3)](name) for name in "abcd"[: random.integers(1, 5)]]
+
+    def terms(whole: bool, quadratic: bool) -> Any:
+        found = dimod.QuadraticModel()
+        found.offset = int(random.integers(-3, 4))
+        for scope in [[v] for v in variables] + list(itertools.combinations_with_replacement(variables, 2)):
+            if len(scope) == 1 or (quadratic and random.random() < 0.4):
+                factor = int(random.integers(-3, 4)) if whole else random.normal()
+                found.update(factor * (scope[0] * scope[-1] if len(scope) == 2 else scope[0]))
+        return found
+
+    cqm = dimod.ConstrainedQuadraticModel()
+    cqm.set_objective(terms(False, True))
+    for c in range(random.integers(4)):
+        whole, quadratic, soft = random.random(3) < [0.8, 0.4, 0.4]
+        lhs, sense = terms(bool(whole), bool(quadratic)), ["<=", ">=", "=="][random.integers(3)]
+        binary = all(lhs.vartype(v) is dimod.BINARY for v in lhs.variables)
+        how = {"weight": 1.5, "penalty": "quadratic" if binary and c % 2 else "linear"} if soft else {}
+        cqm.add_constraint(lhs, sense, int(random.integers(-4, 5)), label=f"c{c}", **how)
+    return cqm
+
+
+@pytest.mark.parametrize("most", [1 << 16, 1], ids=["tables", "constraints"])
+@given(seed=SEEDS)
+def test_every_constraint_of_a_model_is_honoured(seed: int, most: int) -> None:
+    cqm = random_cqm(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mapmrf.bridges.dimod.MOST_ENTRIES", most)
+        try:
+            graph = from_cqm(cqm)
+        except UnsupportedModel as error:
+            assert most == 1 and "is soft" in str(error)
+            return
+    exact = dimod.ExactCQMSolver().sample_cqm(cqm)
+    feasible = {tuple(row.sample[v] for v in cqm.variables): row.energy for row in exact.data() if row.is_feasible}
+    names, n = graph.names, len(cqm.variables)
+    found = {}
+    for labels in itertools.islice(labellings(graph), 30_000):
+        if (value := graph.value(labels)) > -np.inf:
+            found[tuple(int(names.states[i][k]) for i, k in enumerate(labels[:n]))] = -value
+    if np.prod(graph.card, dtype=float) <= 30_000:
+        assert found == pytest.approx(feasible, abs=1e-6)
+    if seed % 8 == 0:
+        best = MapMRFSampler().sample_cqm(cqm)
+        assert best.info["status"] == ("optimal" if feasible else "infeasible")
+        assert not feasible or best.first.energy == pytest.approx(min(feasible.values()), abs=1e-6)
+
+
+def test_what_cannot_be_honoured_is_refused_and_names_stay() -> None:
+    i, r = dimod.Integer("i"), dimod.Real("r")
+    for variable, said in ((i, "variable 'i' is an integer from 0 to 9007199254740991"), (r, "variable 'r' is real")):
+        cqm = dimod.ConstrainedQuadraticModel()
+        cqm.set_objective(variable)
+        refuses(UnsupportedModel, said, from_cqm, cqm)
+    refuses(UnsupportedModel, "found a str, expected a model of dimod", from_dimod, "bqm")
+    cqm = dimod.ConstrainedQuadraticModel()
+    cqm.add_constraint(sum(dimod.Binaries([f"x{k}" for k in range(30)])) >= 31, label="too many")
+    result = mapmrf.Model.from_dimod(cqm).solve()
+    assert result.status == "infeasible" and result.violated[0].name == "too many"
+    assert "constraint 'too many' (x0=" in str(result.violated[0])
+
+
+@given(seed=SEEDS, offset=st.sampled_from([0.0, 1.5]))
+def test_a_qubo_is_the_same_as_a_dict_an_array_and_a_sparse_array(seed: int, offset: float) -> None:
+    random = np.random.default_rng(seed)
+    square = random.normal(size=(4, 4)) * (random.random((4, 4)) < 0.6)
+    terms = {(i, j): square[i, j] for i, j in itertools.product(range(4), repeat=2)}
+    bqm = dimod.BinaryQuadraticModel.from_qubo(terms, offset)
+    for given_as in (terms, square, sparse.coo_array(square), sparse.csr_matrix(square)):
+        model = mapmrf.Model.from_qubo(given_as, offset=offset)
+        for labels in labellings(model.graph()):
+            assert model.value(labels) == pytest.approx(-bqm.energy(dict(enumerate(labels))), abs=1e-12)
+    for wrong, said in (
+        ({"ab": 1.0}, "'ab' is no pair of labels"),
+        (square[:2], "the coefficients have shape (2, 4), expected (n, n)"),
+        ({("a", "b"): np.inf}, "coefficient 'a', 'b' is inf, expected a finite number"),
+    ):
+        refuses(GraphError, said, from_qubo, wrong)
 
 
 # -- models out -------------------------------------------------------------------------------------------------------

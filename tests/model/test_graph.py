@@ -85,6 +85,13 @@ def test_every_way_to_share_tables_keeps_the_model(seed: int) -> None:
     for _ in range(10):
         labels = random.integers(0, card)
         assert shared.value(labels) == apart.value(labels)
+    assert shared == apart == pickle.loads(pickle.dumps(shared)) and hash(shared) == hash(apart)
+    weight = random.random(9) + 0.5
+    heavy = FactorGraph.from_tables(card, scopes, tables, weight=weight)
+    assert heavy == heavy.expanded() and heavy != shared and shared != "a graph"
+    tables[3] = tables[3] + 1.0
+    assert FactorGraph.from_tables(card, scopes, tables) != shared
+    assert len({shared, apart, dataclasses.replace(shared, names=list("abcdef")), shared.condition({0: 0})}) == 3
 
 
 def test_the_graph_is_read_only_and_independent_of_its_source() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 
 import mapmrf
 from mapmrf import FactorGraph, GraphError, Model, OptionError, UnknownName, constraints
-from strategies import Recipe, recipes
+from strategies import Recipe, any_recipes, recipes, with_weights
 
 
 def weather() -> Model:
@@ -82,13 +83,57 @@ def test_constraints_take_variables_by_name_and_as_objects() -> None:
     assert model.solve().value == 2.0
     with pytest.raises(UnknownName, match="no variable is named 'tues', did you mean 'tue'"):
         model.add(constraints.at_most_one([("tues", "on"), ("mon", "on")]))
+    with pytest.raises(GraphError, match="variable 'mon' belongs to another model"):
+        Model().add(constraints.at_most_one([(days[0], "on")]))
     assert repr(model) == "Model(3 variables, 3 factors, 2 constraints)"
+
+
+@given(recipe=with_weights(any_recipes()), further=any_recipes())
+def test_a_model_that_begins_with_a_graph_is_continued_by_name(recipe: Recipe, further: Recipe) -> None:
+    graph, more = recipe.graph(), further.graph()
+    model = Model.from_graph(graph)
+    assert model.graph() == replace(graph, names=model.graph().names)
+    n = len(model.variables)
+    added = [model.variable(f"new{i}", k) for i, k in enumerate(more.card.tolist())]
+    for i, unary in enumerate(np.split(more.theta_v, more.var_ptr[1:-1]) if added else []):
+        model.factor(added[i], unary)
+    for a in range(more.n_factors):
+        model.factor([added[i] for i in more.scope_of(a)], more.table(a))
+    labels = np.random.default_rng(0).integers(0, [variable.n_states for variable in model.variables])
+    expected = graph.value(labels[:n]) + more.value(labels[n:])
+    assert model.value(labels) + more.constant == pytest.approx(expected, abs=1e-9)
+
+
+def test_data_frames_of_factors_are_models() -> None:
+    pandas = pytest.importorskip("pandas")
+    rain = pandas.DataFrame({"rain": ["no", "yes"], "value": [0.8, 0.2]})
+    grass = pandas.DataFrame({"rain": ["no", "no", "yes", "yes"], "grass": [1, 0, 1, 0], "value": [0.1, 0.9, 0.8, 0.2]})
+    model = Model.from_pandas([rain, grass], values="potential")
+    assert [each.states for each in model.variables] == [("no", "yes"), ("0", "1")]
+    assert math.exp(model.value({"rain": "yes", "grass": "1"})) == pytest.approx(0.16)
+    joined = pandas.concat([rain, grass])
+    assert Model.from_pandas(joined, values="potential").graph() == model.graph()
+    assert Model.from_pandas(model.to_pandas()).graph() == model.graph()
+    twice = pandas.concat([rain.assign(factor=0), rain.assign(factor=1)])
+    assert Model.from_pandas(twice).value({"rain": "no"}) == pytest.approx(1.6)
+    ordered = rain.assign(rain=pandas.Categorical(["no", "yes"], ["yes", "no", "unknown"]))
+    assert Model.from_pandas(ordered, default=-1.0).variables[0].states == ("yes", "no", "unknown")
+    for frame, said in (
+        (pandas.concat([rain, rain]), "factor of rain: no is listed twice"),
+        (grass[:3], "factor of rain, grass: yes, 0 is not listed, and there is no default"),
+        (rain.rename(columns={"value": "p"}), "the data frame has no column 'value'"),
+        ({"rain": 1}, "found a dict, expected a data frame"),
+    ):
+        with pytest.raises(GraphError, match=said):
+            Model.from_pandas(frame)
 
 
 def test_graphs_take_names_as_lists_and_dicts() -> None:
     tables = ([2, 2], [(0, 1)], [[[0.0, 1.0], [2.0, 0.0]]])
     assert mapmrf.solve(FactorGraph.from_tables(*tables, names=["a", "b"])).assignment == {"a": 1, "b": 0}
     states = {"a": ["no", "yes"], "b": ["no", "yes"]}
+    named = replace(FactorGraph.from_tables(*tables), names=states)  # type: ignore[arg-type]
+    assert named == FactorGraph.from_tables(*tables, names=states)
     assert mapmrf.solve(FactorGraph.from_tables(*tables, names=states)).assignment == {"a": "yes", "b": "no"}
 
 

@@ -123,6 +123,9 @@ def to_pandas(graph: FactorGraph) -> Any:
     refuse_constraints(graph, "a data frame")
     pandas = needed("pandas", "frames")
     names, states = [str(label) for label in labels_of(graph)], states_of(graph)
+    taken = {"factor", "value"}.intersection(names)
+    if taken:
+        raise GraphError(f"a variable is named {min(taken)!r}, which is another column of the data frame")
     free = np.bincount(graph.scope, minlength=graph.n_vars) == 0
     tables: list[tuple[list[int], Floats]] = [([], np.array(graph.constant))] if graph.constant else []
     unary = np.split(graph.theta_v, graph.var_ptr[1:-1])

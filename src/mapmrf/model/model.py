@@ -466,13 +466,12 @@ class Model:
             if name not in self._by_name:
                 raise UnknownName(f"no variable is named {name!r}{suggestion(name, self._by_name)}")
             return self._by_name[name]
+        if isinstance(name, Variable) and self._by_name.get(name.name) is not name:
+            raise GraphError(f"variable {name.name!r} belongs to another model")
         i = index_of(name)
         if i is None or not 0 <= i < len(self._variables):
             raise GraphError(f"{name!r} is not a variable of this model, expected a name or a variable")
-        found = self._variables[i]
-        if isinstance(name, Variable) and found is not name:
-            raise GraphError(f"variable {name.name!r} belongs to another model")
-        return found
+        return self._variables[i]
 
     def _scope(self, scope: VariableLike | Sequence[VariableLike]) -> tuple[list[Variable], str]:
         """The variables of a scope, and how errors name it."""

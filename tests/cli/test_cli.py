@@ -341,7 +341,8 @@ def test_tune_tries_a_grid_and_reports(model, tmp_path) -> None:
     best = max(rows, key=lambda row: float(row["value"]))
     assert "\nbest           --set rho=" in text and f"log potential  {float(best['value']):.6f}" in text
     assert float(text.splitlines()[1].split()[text.split().index("value")]) == pytest.approx(float(best["value"]))
-    data = json.loads(done("tune", model, *given, "--json"))
+    data = json.loads(done("tune", model, *given, "--json", "-o", tmp_path / "tuning.json"))
+    assert json.loads((tmp_path / "tuning.json").read_text()) == data
     assert data["table"][0]["rho_upper"] == "inf" and data["result"]["method"] == "lslp" and len(data["table"]) == 4
     data = json.loads(done("tune", model, "-m", "icm", "--grid", "starts=1,5", "--grid", "seeds=3", "--json"))
     assert [(row["starts"], row["seed"]) for row in data["table"]] == [(1, 3), (5, 3)] and "starts" in data["best"]

@@ -106,6 +106,12 @@ def test_stream(tmp_path, style, n_vars) -> None:
             assert read_solution(path, n_vars).tolist() == [label] * n_vars
     stream.close()
     assert path.read_text().count("-BEGIN-") == 4
+    whole = path.read_text()
+    with solution.SolutionStream(path, style, np.full(n_vars, 0)) as stream:
+        assert path.read_text() == whole[: whole.index("-BEGIN-")]
+        for label in range(1, 5):
+            stream.add(np.full(n_vars, label))
+    assert path.read_text() == whole
     assert path.read_text().startswith("MPE\n" if style == "2014" else "MPE\n1\n")
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.uai.MPE"]
 

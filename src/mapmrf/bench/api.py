@@ -17,7 +17,7 @@ import numpy as np
 from mapmrf.bench.groups import group, run_namer
 from mapmrf.bench.records import TRACE_COLUMNS, Record, read_records
 from mapmrf.bench.render import PAGES, Table, write_tables
-from mapmrf.bench.run_list import TIME_LIMIT, Evidence, MethodConfig, ModelRef, RunList, from_files, from_graphs
+from mapmrf.bench.run_list import TIME_LIMIT, Evidence, MethodConfig, ModelRef, RunList, from_files, from_graph
 from mapmrf.bench.runner import RunLimits, run_all
 from mapmrf.bench.tables import tables
 from mapmrf.errors import OptionError, needed
@@ -121,40 +121,33 @@ def _named(given: Any) -> list[tuple[str, Any]]:
 
 
 def _models(given: Any, folder: str) -> list[ModelRef]:
-    """References to models in the order given; those in memory are written to the folder."""
-    entries: Any = [given] if isinstance(given, str | os.PathLike | FactorGraph) or _is_pair(given) else given
-    if not isinstance(entries, Mapping):
-        entries = _with_names(list(entries))
-    if not entries:
-        raise OptionError("models: found none, expected at least one")
-    graphs = {name: graph for name, graph in entries.items() if isinstance(graph, FactorGraph)}
-    files = {name: os.fspath(path) for name, path in entries.items() if name not in graphs}
-    made = {model.name: model for model in from_graphs(graphs, folder)}
-    for name, model in zip(files, from_files(files.values()), strict=True):
-        made[name] = replace(model, name=str(name))
-    return [made[name] for name in entries]
+    """References to models in the order given; those in memory are written to the folder, and numbered if unnamed."""
 
+    def is_pair(thing: Any) -> bool:
+        return isinstance(thing, tuple) and len(thing) == 2 and isinstance(thing[0], str) and not is_path(thing[1])
 
-def _is_pair(thing: object) -> bool:
-    return isinstance(thing, tuple) and len(thing) == 2 and isinstance(thing[0], str) and not _is_path(thing[1])
+    def is_path(thing: Any) -> bool:
+        return isinstance(thing, str | os.PathLike)
 
-
-def _is_path(thing: object) -> bool:
-    return isinstance(thing, str | os.PathLike)
-
-
-def _with_names(models: Sequence[Any]) -> dict[str, FactorGraph | AnyPath]:
-    """The models by name: files are named as on the command line, graphs without a name are numbered."""
-    files = iter(from_files(filter(_is_path, models)))
-    named: dict[str, FactorGraph | AnyPath] = {}
-    for number, model in enumerate(models, start=1):
-        name, one = model if _is_pair(model) else (next(files).name if _is_path(model) else f"model {number}", model)
-        if not isinstance(one, FactorGraph) and not _is_path(one):
+    entries = [given] if is_path(given) or isinstance(given, FactorGraph) or is_pair(given) else given
+    if isinstance(entries, Mapping):
+        pairs = [(str(name), one) for name, one in entries.items()]
+    else:
+        pairs = [one if is_pair(one) else ("", one) for one in entries]
+    for _, one in pairs:
+        if not isinstance(one, FactorGraph) and not is_path(one):
             raise OptionError(f"models: found {one!r}, expected a file, a FactorGraph, or a name and a FactorGraph")
-        if name in named:
+    files = iter(from_files(one for _, one in pairs if is_path(one)))
+    made: dict[str, ModelRef] = {}
+    for number, (name, one) in enumerate(pairs, start=1):
+        path = Path(folder, f"{number}.pickle")
+        model = next(files) if is_path(one) else from_graph(one, name or f"model {number}", path)
+        if (name := name or model.name) in made:
             raise OptionError(f"models: two are named {name!r}")
-        named[name] = one
-    return named
+        made[name] = replace(model, name=name)
+    if not made:
+        raise OptionError("models: found none, expected at least one")
+    return list(made.values())
 
 
 class Records(Sequence[Record]):

@@ -50,12 +50,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OVERVIEW = "-overview"  # how the names of the tables end that are shown first
-_WHY = {
-    "seg-2": "superpixels: the files say which ones touch, not where their pixels are",
-    "seg-21": "superpixels: the files say which ones touch, not where their pixels are",
-    "scene": "superpixels: the files say which ones touch, not where their pixels are",
-    "protein": "interactions of proteins, which have no position in an image",
-}
+_SUPERPIXELS = "superpixels: the files say which ones touch, not where their pixels are"
+_WHY = dict.fromkeys(("seg-2", "seg-21", "scene"), _SUPERPIXELS)
+_WHY["protein"] = "interactions of proteins, which have no position in an image"
 
 
 def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -> str:

@@ -145,14 +145,10 @@ def from_files(paths: Iterable[str | Path]) -> list[ModelRef]:
     return found
 
 
-def from_graphs(graphs: Mapping[str, FactorGraph], folder: str | Path) -> list[ModelRef]:
-    """Models in memory by name, written to a folder for the workers, and identified by their content."""
-    found = []
-    for number, (name, graph) in enumerate(graphs.items()):
-        path = Path(folder, f"{number}.pickle")
-        path.write_bytes(pickle.dumps(replace(graph), protocol=5))
-        found.append(ModelRef("own", name, digest=_digest(path), pickled=str(path)))
-    return found
+def from_graph(graph: FactorGraph, name: str, path: Path) -> ModelRef:
+    """A model in memory, written to a file for the workers, and identified by its content."""
+    path.write_bytes(pickle.dumps(replace(graph), protocol=5))
+    return ModelRef("own", name, digest=_digest(path), pickled=str(path))
 
 
 # -- methods ----------------------------------------------------------------------------------------------------------

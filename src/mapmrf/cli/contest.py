@@ -8,7 +8,6 @@ import itertools
 import logging
 import math
 import os
-import secrets
 import signal
 import sys
 import threading
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import click
 
 from mapmrf import cli
-from mapmrf.errors import FormatError, OptionError
+from mapmrf.errors import OptionError
 from mapmrf.model.memory import limited_memory, resident_bytes
 from mapmrf.run.interrupts import Interrupts, check, requested
 
@@ -322,7 +321,9 @@ class ContestRun:
     def _write(self) -> None:
         if len(self.labels) == 1 and self.contest.task == "MPE":
             if self._stream is None:
-                self._stream = _new_stream(self.contest, self.labels[0])
+                from mapmrf.formats.solution import SolutionStream
+
+                self._stream = SolutionStream(self.contest.result, self.contest.style, self.labels[0])
             else:
                 self._stream.add(self.labels[0])
             return
@@ -349,28 +350,6 @@ def _better(old: Result, new: Result) -> Result:
     if gap is not None and gap <= GAP_TOLERANCE and Status.OPTIMAL not in (old.status, new.status):
         status = Status.WITHIN_TOLERANCE
     return dataclasses.replace(best, bound=bound, status=status)
-
-
-def _new_stream(contest: Contest, labels: Ints) -> SolutionStream:
-    """A stream whose file holds a complete solution from the moment it appears."""
-    from mapmrf.formats.solution import SolutionStream
-
-    target = Path(os.path.realpath(contest.result))
-    if target.exists() and not target.is_file():
-        stream = SolutionStream(target, contest.style)
-        stream.add(labels)
-        return stream
-    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        stream = SolutionStream(temporary, contest.style)
-        stream.add(labels)
-        os.replace(temporary, target)
-    except OSError as error:
-        raise FormatError(f"{contest.result}: cannot write: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
-    stream.path = target
-    return stream
 
 
 # -- the end of the process ------------------------------------------------------------------------------------------

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 import textwrap
 import types
@@ -33,7 +31,9 @@ _WANTED = {int: "a whole number", float: "a number", bool: "true or false", str:
 @cli.set_option
 @cli.time_option
 @cli.jobs_option
-@click.option("--output", "-o", metavar="FILE.csv", help="Write the full table.")
+@click.option(
+    "--output", "-o", metavar="FILE", help="Write the full table (.csv, .tsv), or what --json prints (.json)."
+)
 @cli.memory_option()
 @cli.force_option
 @cli.json_option
@@ -64,21 +64,21 @@ def tune(
     options = parse_settings(method_class(name), settings)
     graph = cli.read_model(model, evidence)
     tuning = tune(graph, name, time_limit=time_limit, jobs=jobs, progress=True, **axes, **seeds, **options)
+    result = json.loads(tuning.result.to_json())
+    found = cli.strict_json({"best": tuning.best, "result": result, "table": tuning.table})
     if output is not None:
-        from mapmrf.formats.files import write_bytes
+        from mapmrf.formats.files import plain_name, write_bytes
 
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, list(tuning.table[0]))
-        writer.writeheader()
-        writer.writerows(tuning.table)
-        write_bytes(output, text.getvalue().encode())
+        rows = [list(tuning.table[0]), *(list(row.values()) for row in tuning.table)]
+        delimiter = "\t" if plain_name(output).endswith(".tsv") else ","
+        text = f"{found}\n" if plain_name(output).endswith(".json") else cli.csv_text(rows, delimiter)
+        write_bytes(output, text.encode())
     if as_json:
-        result = json.loads(tuning.result.to_json())
-        click.echo(cli.strict_json({"best": tuning.best, "result": result, "table": tuning.table}))
+        click.echo(found)
     else:
         best = " ".join(f"--set {key}={value}" for key, value in tuning.best.items())
-        rows = sorted(tuning.table, key=lambda row: (-row["value"], row["runtime"]))[:10]
-        click.echo(f"{cli.table(rows)}\n\nbest           {best}\n{cli.report(tuning.result)}")
+        first = sorted(tuning.table, key=lambda row: (-row["value"], row["runtime"]))[:10]
+        click.echo(f"{cli.table(first)}\n\nbest           {best}\n{cli.report(tuning.result)}")
     return cli.exit_code(tuning.result.status)
 
 

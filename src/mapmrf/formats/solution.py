@@ -159,6 +159,8 @@ class SolutionStream:
         The file; its old content is dropped. It is never compressed.
     style
         ``"2014"`` or ``"2010"``.
+    first : (n_vars,)
+        Labels that the file holds from the moment it appears; None for an empty file.
 
     Examples
     --------
@@ -172,13 +174,20 @@ class SolutionStream:
     'MPE\n2 0 0\n-BEGIN-\n2 1 0\n'
     """
 
-    def __init__(self, path: AnyPath, style: str = "2014") -> None:
+    def __init__(self, path: AnyPath, style: str = "2014", first: ArrayLike | None = None) -> None:
         self.path = Path(path)
         self.style = _known_style(style)
         self._before = _HEADER
         if compression(path):
             raise FormatError(f"{path}: a file that grows cannot be compressed, expected a name such as model.uai.MPE")
+        if first is not None and (self.path.is_file() or not self.path.exists()):
+            write_bytes(self.path, _HEADER + _block(first, style), keep=False)
+            self._before = _BEGIN + b"\n"
+            self._descriptor = self._open(0)
+            return
         self._descriptor = self._open(os.O_CREAT | os.O_TRUNC)
+        if first is not None:  # a pipe or a device
+            self.add(first)
 
     def add(self, labels: ArrayLike) -> None:
         """Append a solution: labels (n_vars,).

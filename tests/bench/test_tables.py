@@ -216,9 +216,7 @@ def test_runs_of_different_time_limits_are_told_apart() -> None:
 
 
 def solved(model: int, run: str, value: float, **more: Any) -> dict[str, Any]:
-    about = {"key": f"{model}{run}{more.get('seed')}", "set": "own", "model": f"m{model}", "run": run, "method": run}
-    done = {"outcome": "done", "time_limit": 60.0, "value": value, "status": "converged", "runtime": 1.0, "best": 100.0}
-    return {**about, **done, **more}
+    return record(f"m{model}", run, value, which="own", best=100.0, **more)
 
 
 def test_p_leaves_out_zeros_and_takes_the_infinite_for_the_largest() -> None:
@@ -267,10 +265,9 @@ def test_the_table_marks_what_is_significant_after_the_correction_of_holm() -> N
 
 def traced(model: str, run: str, points: list[tuple[float, float]], seed: int = 0, **more: Any) -> dict[str, Any]:
     """A run that reaches these values after these seconds, and ends a second later."""
-    about = {"key": f"{model}{run}{seed}", "set": "own", "model": model, "run": run, "method": run, "seed": seed}
     trace = [[time, k, value, *[None] * 6] for k, (time, value) in enumerate(points)]
-    done = {"outcome": "done", "message": "", "time_limit": 60.0, "status": "converged", "iterations": 1}
-    return {**about, **done, "value": points[-1][1], "runtime": points[-1][0] + 1.0, "trace": trace, **more}
+    done = {"compile_time": 0.0, "runtime": points[-1][0] + 1.0, "trace": trace, "seed": seed}
+    return {**record(model, run, points[-1][1], which="own", **done), **more}
 
 
 def test_the_profile_of_dolan_and_more() -> None:
@@ -368,16 +365,12 @@ def test_bands_are_quantiles_of_the_values_at_a_time() -> None:
 def test_a_band_begins_when_every_seed_has_a_labelling_and_ended_runs_keep_their_value() -> None:
     late = traced("m", "r", [(2.0, 1.0), (9.0, 7.0)])
     early = traced("m", "r", [(0.5, 3.0)], seed=1)
+    assert anytime([]) is None and anytime([late, traced("m", "r", [(1.0, -math.inf)], seed=1)]) is None
     band = anytime([late, early], n=2)
     assert band is not None
     assert band.times.tolist() == [2.0, 10.0]
     np.testing.assert_allclose(band.middle, [2.0, 5.0])
     assert (np.diff(band.low) >= 0).all() and (band.low <= band.middle).all() and (band.middle <= band.high).all()
-
-
-def test_no_band_without_a_finite_value() -> None:
-    assert anytime([]) is None
-    assert anytime([traced("m", "r", [(1.0, 2.0)]), traced("m", "r", [(1.0, -math.inf)], seed=1)]) is None
 
 
 # -- forms: aligned, escaped, marked, and split where they are too wide -----------------------------------------------

@@ -481,19 +481,6 @@ icm.ICM.step = telling
 main()
 """
 
-READING = """
-import functools, os, signal
-import mapmrf.{module} as module
-signal.signal(signal.SIGINT, signal.default_int_handler)
-true = module.{name}
-@functools.wraps(true)
-def interrupted(*args, **options):
-    os.kill(os.getpid(), signal.SIGINT)
-    return true(*args, **options)
-module.{name} = interrupted
-main()
-"""
-
 
 def test_ctrl_c_keeps_the_best_labelling(model, tmp_path):
     endless = ["--set", "starts=1e9", "--set", "max_iterations=1e12"]
@@ -505,19 +492,6 @@ def test_ctrl_c_keeps_the_best_labelling(model, tmp_path):
     data = json.loads(said)
     assert data["status"] == "interrupted"
     assert read_solution(tmp_path / "out.MPE", 12).tolist() == data["labels"]
-
-
-@pytest.mark.parametrize("place", [("run.solve", "solve"), ("formats", "read")])
-def test_ctrl_c_before_the_run_gives_the_first_labelling_if_there_is_a_model(place, model, tmp_path):
-    code = READING.format(module=place[0], name=place[1])
-    process = started(code, "solve", model, "-m", "icm", "--json", "-o", tmp_path / "out.MPE")
-    said, heard = process.communicate(timeout=120)
-    assert process.returncode == 130
-    if place[1] == "read":
-        assert (said, heard.strip()) == ("", "mapmrf: interrupted")
-    else:
-        graph = mapmrf.read(model)
-        assert heard == "" and json.loads(said)["value"] == graph.value(read_solution(tmp_path / "out.MPE", graph))
 
 
 def test_ctrl_c_after_the_run_gives_its_labelling(model, tmp_path, monkeypatch):

@@ -341,10 +341,10 @@ def write_answer(
     answer: Any,
     write: Callable[..., None] | None,
     *labels: Any,
-    table: Sequence[Sequence[Any]] = (),
+    table: Callable[[], Sequence[Sequence[Any]]],
     **json: Any,
 ) -> None:
-    """Write an answer as JSON to *.json, its `table` to *.csv and *.tsv, otherwise its labels by `write`."""
+    """Write an answer as JSON to *.json, what `table` makes to *.csv and *.tsv, otherwise its labels by `write`."""
     # `write` is None if there are no labels.
     if path is None:
         return
@@ -356,7 +356,7 @@ def write_answer(
     elif write is None:
         complain(f"{path} not written: {answer.status.meaning}")
     elif name.endswith((".csv", ".tsv")):
-        write_bytes(path, csv_text(table, "," if name.endswith(".csv") else "\t").encode())
+        write_bytes(path, csv_text(table(), "," if name.endswith(".csv") else "\t").encode())
     else:
         write(path, *labels)
 
@@ -370,7 +370,7 @@ def write_result(result: Result, path: str | None) -> None:
 
     with_mu = result.mu_v is not None and result.mu_v.size <= 1 << 20  # for a large picture it would be huge
     writer = None if result.status is Status.INFEASIBLE else write_solution
-    write_answer(path, result, writer, result.labels, table=label_rows(result), trace=True, mu_v=with_mu)
+    write_answer(path, result, writer, result.labels, table=lambda: label_rows(result), trace=True, mu_v=with_mu)
 
 
 def label_rows(result: Result, variables: Sequence[int] | None = None) -> list[list[Any]]:
@@ -417,7 +417,8 @@ def report(result: Result, output: str | None = None, *, verbose: bool = False) 
     listed = result.names is not None or margins is not None
     shown = 30 if listed else 20
     more = f" ... ({count} in all{'' if output else ', -o FILE writes them'})" if count > shown else ""
-    if output is not None and result.value > -math.inf:
+    infeasible = result.status == "infeasible"
+    if output is not None and not infeasible:
         lines.append(f"labels         {output}  ({count} variable{'' if count == 1 else 's'})")
     elif not listed:
         lines.append(f"labels         {' '.join(map(str, result.labels[:shown]))}{more}")
@@ -432,7 +433,7 @@ def report(result: Result, output: str | None = None, *, verbose: bool = False) 
         lines += [re.sub(r"^(\w+) +", lambda word: f"{word[1]:<15}", line) for line in closing_lines(result)[:-1]]
         figures = ", ".join(f"{name} {value:.6g}" for name, value in result.details.items())
         lines += [f"details        {figures}"] if figures else []
-    if listed and result.value > -math.inf:
+    if listed and not infeasible:
         rows = [
             {"variable": variable, "state": state} | ({"margin": _margin(*ends)} if ends else {})
             for variable, state, *ends in sorted(label_rows(result)[1:], key=lambda row: row[2:])[:shown]

@@ -129,12 +129,13 @@ def _solve_files(request: SolveRequest, arguments: Mapping[str, Any]) -> int:
                 data["error"] = str(outcome)
             else:
                 data |= json.loads(outcome.to_json())
-                try:
+            try:
+                if not isinstance(outcome, MapMRFError):
                     cli.write_result(outcome, targets[model])
-                except MapMRFError as error:  # a full disk must not end the batch
-                    report.fail(model, str(error))
-            if answers is not None:
-                answers.add(data if form == ".jsonl" else {**data, "seconds": data.get("runtime")})
+                if answers is not None:
+                    answers.add(data if form == ".jsonl" else {**data, "seconds": data.get("runtime")})
+            except (MapMRFError, OSError) as error:  # a full disk must not end the batch
+                report.fail(model, str(error))
             report.add(model, data, outcome)
     return report.finish()
 
@@ -244,7 +245,7 @@ def _answer_file(
         for row in done:
             table.add(row)
         path = Path(output, "results.csv")
-        write_bytes(path, begun.getvalue())
+        write_bytes(path, begun.getvalue(), keep=False if done else None)
         with open(path, "ab", buffering=0) as file:
             table.file = file
             yield table

@@ -6,7 +6,7 @@ import inspect
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -332,9 +332,12 @@ def _find_best(request: SolveRequest, values: dict[str, Any]) -> int:
         found = solve_best(graph, request.best, diverse=request.distance, **arguments_of(solve_best, values))
     labellings = [result.labels for result in found]
     writer = write_solutions if labellings else None
-    rows: list[Sequence[Any]] = [[*FIGURES, *columns(graph, FIGURES)]]
-    rows += [[*figures(result).values(), *result.assignment.values()] for result in found]
-    write = partial(cli.write_answer, request.output, found, writer, labellings, table=rows)
+
+    def table() -> list[list[Any]]:
+        rows = [[*figures(result).values(), *result.assignment.values()] for result in found]
+        return [[*FIGURES, *columns(graph, FIGURES)], *rows]
+
+    write = partial(cli.write_answer, request.output, found, writer, labellings, table=table)
     return request.deliver(found, found.summary, write)
 
 
@@ -350,7 +353,7 @@ def _answer_query(request: SolveRequest, query: str, values: dict[str, Any]) -> 
     with request.hinting():
         result = marginal_map(graph, asked, **arguments_of(marginal_map, values))
     writer = None if result.status is Status.INFEASIBLE else write_query_solution
-    table = cli.label_rows(result, None if graph.names else asked)
+    table = partial(cli.label_rows, result, None if graph.names else asked)
     write = partial(cli.write_answer, request.output, result, writer, asked, result.labels, table=table)
     return request.deliver(result, lambda: request.report(result), write)
 

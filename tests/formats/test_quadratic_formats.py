@@ -30,6 +30,12 @@ COO = """# vartype=SPIN
 0 1 2.5
 1 2 -0.25
 """
+QPBO = """4 -4
+1 1 1.5
+3 3 -1e-3
+1 2 -1.25
+2 3 0.125
+"""
 CUT = """# a comment
 4 5
 1 2 2.5
@@ -93,6 +99,15 @@ def test_spins_are_written_as_spins(tmp_path_factory, h: list[float], j: list[fl
     assert all(np.array_equal(read.table(a), graph.table(a)) for a in range(3))
 
 
+def test_spins_of_toulbar2_are_the_other_way_round(tmp_path) -> None:
+    graph = read_text(tmp_path, "-2 2\n1 1 3\n1 2 -1", "m.qpbo")
+    for x in itertools.product(range(2), repeat=2):
+        s, t = (1 - 2 * k for k in x)
+        assert graph.value(x) == -(3 * s - 2 * s * t)
+    formats.write(graph, tmp_path / "m.qpbo.gz", values="log")
+    assert formats.read(tmp_path / "m.qpbo.gz").value([1, 0]) == graph.value([1, 0])
+
+
 def test_numbers_have_no_exponent_in_lists(tmp_path) -> None:
     graph = FactorGraph.from_tables([2, 2], [(0,), (0, 1)], [[0, 1e-30], [0, 0, 0, -1.5e22]])
     formats.write(graph, tmp_path / "m.coo")
@@ -144,6 +159,13 @@ COO_ZOO = {
     "cut list": ("0 1", ["last term"]),
     "offset": ("# offset=1e999\n0 1 1", ["offset", "'1e999'"]),
     "binary file of dimod": ("m.bqm", "DIMODBQM\x02\x00", ["binary file of dimod"]),
+}
+QPBO_ZOO = {
+    "empty": ("", ["number 0 of the header", "ends after 0 tokens"]),
+    "half": ("4.5 3", ["number 0 of the header", "'4.5'"]),
+    "variable": (QPBO.replace("2 3 0", "2 5 0"), ["term 4", "line 5", "'5'", "from 1 to 4"]),
+    "longer": (QPBO + "1 2 3", ["term 6", "'1'", "4 terms"]),
+    "shorter": (QPBO[: QPBO.rindex("2 3")], ["term 4", "the file ends", "4 terms"]),
 }
 CUT_ZOO = {
     "empty": ("", ["number 0 of the header", "ends after 0 tokens"]),
@@ -201,6 +223,16 @@ CONTRACT = {
         cuts=["0", "0 1"],  # else shorter files are smaller models
         start="# vartype=SPIN\n",
         aliases=("m.bqm",),
+    ),
+    "qpbo": example(
+        "m.qpbo",
+        QPBO,
+        binary_graphs,
+        lambda *x: -energy(*x),
+        malformed=QPBO_ZOO,
+        unfit=UNFIT,
+        cuts=prefixes(QPBO, last=4),
+        start="3 2\n",
     ),
     "maxcut": example(
         "m.mc",

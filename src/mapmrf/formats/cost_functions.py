@@ -623,13 +623,21 @@ def _grammar(function: GlobalFunction, dialect: Dialect) -> Iterator[Constraint]
 
 
 def _network(function: GlobalFunction, dialect: Dialect) -> Iterator[Constraint]:
-    """The cost of another network on these variables lies within limits."""
-    graph, low, high = function.given["network"], float(function.word("lb")), float(function.word("ub"))
+    graph, limits = function.given["network"], (float(function.word("lb")), float(function.word("ub")))
     assert isinstance(graph, FactorGraph)
-    scope, n = function.scope, len(function.scope)
-    if graph.n_vars != n or np.any(graph.card != dialect.card[scope]):
+    states = dialect.card[function.scope]
+    if graph.n_vars != len(states) or np.any(graph.card != states):
         found = f"{graph.n_vars} variables with {graph.card.tolist()[:8]} states"
-        raise FormatError(f"found a network of {found}, expected {dialect.card[scope].tolist()[:8]}")
+        raise FormatError(f"found a network of {found}, expected {states.tolist()[:8]}")
+    yield limited(function.keyword, graph, function.scope, limits, dialect.card)
+
+
+def limited(
+    name: str, graph: FactorGraph, scope: list[int], limits: tuple[float, float], card: Ints, price: float = math.inf
+) -> Constraint:
+    """The cost of another network on some variables is at least the one limit and below the other, or has a price."""
+    low, high = limits
+    n = len(scope)
     last: Ints = np.arange(n)  # the place from which on the state of a variable matters no more
     due: dict[int, list[int]] = {}
     for a in range(graph.n_factors):
@@ -658,9 +666,9 @@ def _network(function: GlobalFunction, dialect: Dialect) -> Iterator[Constraint]
         costs = rows[:, 0]
         if graph.constraints is not None:
             costs = costs - [graph.constraints.value(each) for each in rows[:, 1:].astype(np.int64)]
-        return np.where((costs >= low - 1e-9) & (costs < high - 1e-9), 0.0, np.inf)
+        return np.where((costs >= low - 1e-9) & (costs < high - 1e-9), 0.0, price)
 
-    yield kept_in_rows(function.keyword, scope, dialect.card, [-graph.constant], add, end)
+    return kept_in_rows(name, scope, card, [-graph.constant], add, end)
 
 
 _FAMILIES: dict[str, Callable[[GlobalFunction, Dialect], Iterator[Constraint]]] = {

@@ -148,9 +148,11 @@ def terms_of(graph: FactorGraph, spin: bool) -> Terms:
     return Terms(graph.n_vars, first, second, np.concatenate([linear[listed], coupling]) + 0.0, offset + 0.0, spin)
 
 
-def write_terms(path: Path, head: str, terms: Terms, sign: float, number: Callable[[float], str]) -> None:
-    """Write a header and lines ``i j weight``."""
-    write_text(path, chain([head], _term_text(terms, sign, number)))
+def write_terms(
+    path: Path, head: str, terms: Terms, sign: float, number: Callable[[float], str], end: str = ""
+) -> None:
+    """Write a header, lines ``i j weight``, and an end."""
+    write_text(path, chain([head], _term_text(terms, sign, number), [end]))
 
 
 def _term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Iterator[str]:

@@ -51,6 +51,7 @@ LAZY = {
     ("run.repair", "engines.feasibility"): "where a run has found no feasible labelling",
     ("run.repair", "engines.moves"): "the same",
     ("run.solve", "formats"): "the model is a file",
+    ("formats.mps", "engines.program"): "where a model is written as a program",
     ("run.solve", "questions.max_marginals"): "on request",
     ("run.solve", "certificates.make"): "on request",
 }

@@ -1,17 +1,20 @@
-"""Clauses, .cnf and .wcnf, and pseudo-Boolean models, .opb and .wbo."""
+"""Clauses, .cnf and .wcnf, pseudo-Boolean models, .opb and .wbo, and integer programs, .mps and .lp."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
+import highspy
 import numpy as np
 import pytest
 from format_models import Example, again, binary_graphs, labellings, prefixes, read_text, word_prefixes
 
 import mapmrf
 from mapmrf import FactorGraph, FormatError, constraints
+from mapmrf.formats.files import read_bytes
 from refusals import refuses
+from strategies import random_recipe
 from toulbar2_runs import toulbar2
 
 WCNF = """c a comment
@@ -116,6 +119,32 @@ def test_constraints_that_are_inequalities_come_back(tmp_path: Path, name: str) 
     ):
         refuses(FormatError, said, mapmrf.write, graph.with_constraints([other]), tmp_path / name)
     refuses(FormatError, "is not a clause", mapmrf.write, stated, tmp_path / "m.wcnf")
+
+
+@pytest.mark.parametrize("suffix", [".mps", ".lp", ".lp.gz"])
+def test_programs_have_the_optimum_of_the_model(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"m{suffix}"
+    for seed in range(8):
+        recipe = random_recipe(seed, 2 + seed % 4, 5, hard=0.2 * (seed % 2), max_arity=3 if seed % 3 else 2)
+        graph = recipe.graph()
+        if seed > 4:
+            word = constraints.regular([0, 1], [(0, 0, 0), (0, 1, 1, -1.0), (1, 0, 1)])
+            graph = graph.with_constraints([constraints.at_most_one([(0, 0), (1, 0)], penalty=0.5), word])
+        mapmrf.write(graph, path)
+        plain = tmp_path / f"plain{suffix.removesuffix('.gz')}"
+        plain.write_bytes(read_bytes(path))
+        highs = highspy.Highs()
+        highs.setOptionValue("output_flag", False)
+        highs.readModel(str(plain))
+        highs.run()
+        optimum = max(graph.value(x) for x in labellings(graph))
+        if optimum == -math.inf:
+            assert "kInfeasible" in str(highs.getModelStatus())
+        else:
+            assert highs.getInfo().objective_function_value == pytest.approx(optimum, abs=1e-6)
+    assert b"x0_" in plain.read_bytes()
+    refuses(FormatError, "an integer program, which is written, but not read", mapmrf.read, path)
+    refuses(FormatError, "the constant is -inf", mapmrf.write, FactorGraph.from_tables([2], [()], [[-np.inf]]), path)
 
 
 SAT_ZOO = {

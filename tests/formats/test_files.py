@@ -23,7 +23,7 @@ from command_line import refused
 from command_line import run as call
 from mapmrf import formats
 from mapmrf.cli import COMMANDS, main
-from mapmrf.errors import FormatError, GraphError, OptionError
+from mapmrf.errors import FormatError, GraphError, OptionError, UnknownName
 from mapmrf.formats.files import ByteBudget, charge, plain_name, read_bytes, replacing, spending, write_bytes
 from mapmrf.model.memory import machine_bytes
 from refusals import refuses
@@ -139,6 +139,20 @@ def test_evidence_option(tmp_path, caplog) -> None:
     with caplog.at_level(logging.WARNING, logger="mapmrf"):
         assert mapmrf.read(path, evidence=evidence).value([1, 1]) == -np.inf
     assert "2 samples" in caplog.text
+
+
+def test_evidence_in_words_and_beside_the_model(tmp_path) -> None:
+    path = tmp_path / "m.cfn"
+    path.write_text("{problem:{name:m mustbe:<9} variables:{rain:[no yes] wet:3} functions:{f:{scope:[] costs:[1]}}}")
+    graph = mapmrf.read(path, evidence="rain=yes, 1=2")
+    assert graph.value([1, 2]) == -1 and graph.value([0, 2]) == graph.value([1, 1]) == -np.inf
+    refuses(UnknownName, "evidence rain=yess: .*'yess'", mapmrf.read, path, evidence="rain=yess")
+    refuses(FormatError, "found 'rain', expected variable=state", mapmrf.read, path, evidence="wet=1,rain")
+    assert mapmrf.read(path, evidence="auto").value([0, 0]) == -1
+    (tmp_path / "m.cfn.evid").write_text("1 0 1")
+    assert mapmrf.read(path, evidence="auto").value([0, 0]) == -np.inf
+    assert "m.cfn.evid lies beside the model and is not used" in call("check", str(path)).stderr
+    assert "beside" not in call("check", str(path), "--evidence", "rain=no").stderr
 
 
 # -- pipes and huge numbers -------------------------------------------------------------------------------------------

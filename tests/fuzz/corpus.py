@@ -63,6 +63,11 @@ TEXTS: dict[str, list[str]] = {
         "s 4 3 3 50\n3 3 3 3\n-2 0 1 0 1\n0 0 5\n2 1 2 0 -1\n3 0 1 2 -1 salldiff var 50\n",
         "g 3 3 4 50\n3 3 3\n3 0 1 2 -1 sgcc var 50 3 0 0 1 1 0 1 2 0 1\n3 0 1 2 -1 samong var 3 1 2 2 0 1\n"
         "3 0 1 2 -1 knapsackp 2 1 0 3 1 1 2 0\n2 0 1 -1 clique 1 1 0 2 0 1\n",
+        "f 4 3 6 50\n3 3 -3 3\n4 0 1 2 3 -1 wsum lin 2 <= 3\n"
+        "4 0 1 2 3 -1 sregular edit 2 2 1 0 1 1 3 0 0 0 0 1 1 1 2 0\n"
+        "4 0 1 2 3 -1 sgrammar var 2 2 3 0 3 0 0 0 0 1 1 1 0 0 1\n"
+        "3 0 1 2 -1 wcsp 1 9 0 0 in 3 3 1 9 3 3 3 1 0 0 1 1 4\n"
+        "2 0 1 -1 sdisj 1 1 2 2 3 4\n4 0 1 2 3 -1 sgcc var 3 2 0 1 2 1 0 1\n",
         "mapmrf:decimals=2:offset=150 2 2 1 1000\n2 2\n2 0 1 0 1\n0 0 50\n",
         f"l 19 3 2 50\n{'2 ' * 18} 3\n-18 {MANY} 50 2 {'1 ' * 18} 3 {'0 1 ' * 9} 0\n18 {MANY} 50 -1\n",
         f"l 18 2 1 50\n{'2 ' * 18}\n18 {MANY} 5 3\n{'1 ' * 18} 3 {'0 1 ' * 9} 50 {'0 ' * 18} 9\n",
@@ -78,7 +83,11 @@ TEXTS: dict[str, list[str]] = {
         '{problem:{name:g mustbe:"<50"} variables:{a:3 b:3 c:3} functions:{'
         "s:{scope:[a b c] type:samong params:{metric:var cost:3 min:1 max:2 values:[0 1]}}"
         "c:{scope:[a b] type:sgcc params:{metric:var cost:50 bounds:[[0 0 1][1 0 1]]}}"
-        "q:{scope:[a b] type:clique params:{rhs:1 values:[[0][0 1]]}}}}",
+        "q:{scope:[a b] type:clique params:{rhs:1 values:[[0][0 1]]}}"
+        "w:{scope:[a b c] type:wregular params:{nb_states:1 starts:[[0 0]] ends:[[0 1]] transitions:[[0 0 0 2]]}}"
+        "n:{scope:[a b] type:cfnconstraint params:{lb:0 ub:1 "
+        "cfn:{problem:{mustbe:<9} variables:{a:3 b:3} functions:{}}}}"
+        "e:{scope:[a b] type:>= params:[1 2]} m:{scope:[a b c] type:max params:{defaultcost:1 tuples:[[a 0 2]]}}}}",
         '{problem:{name:l mustbe:"<50"} variables:{'
         + " ".join(f"v{i}:2" for i in range(18))
         + "} functions:{f:{scope:["
@@ -102,6 +111,14 @@ TEXTS: dict[str, list[str]] = {
     ".erg": ["/* n */ 2 /* card */ 2 2 /* parents */ 0 1 0 /* tables */ 2 .25 .75 4 .5 .5 .1 .9"],
     ".coo": ["# vartype=SPIN\n# offset=1.5\n0 0 0.5\n0 1 -1\n1 2 2.25\n", "0 0 1\n0 3 -2.5\n"],
     ".qubo": ["c a comment\nc offset 2.5\np qubo 0 4 2 2\n0 0 1\n3 3 -2\n0 1 1.5\n2 3 -1\n"],
+    ".qpbo": ["-4 3\n1 1 1\n2 3 -2.5\n1 4 3\n# offset=2\n", "2 -1\n1 2 3\n"],
+    ".cnf": ["c x\np cnf 6 3\n1 -2 0\n-1 0 2 3\n4 5 6 0\n"],
+    ".wcnf": ["c offset 2\np wcnf 3 2 9\n9 1 -2 0\n2 3 0\n", "h 1 2 3 4 5 -6 0\n3.5 -1 0\n"],
+    ".opb": [
+        "* #variable= 3 #constraint= 2\nmin: +2 x1 -1 x2 ~x3 ;\n+1 x1 +2 x2 >= 1 ;\n1 x1 x2 -1 x3 = 0;\n",
+        "x_a <= 0;",
+    ],
+    ".wbo": ["soft: 9 ;\n[2] +1 x1 +1 ~x2 >= 1 ;\n-1 x3 >= 0 ;\n"],
     ".mc": ["# constant=2\n4 3\n1 2 1\n2 3 -2.5\n1 4 3\n", "2 0\n"],
 }
 """Models as text."""
@@ -234,7 +251,8 @@ NUMBERS = tuple(
 )
 WORDS = tuple(
     b"MARKOV BAYES SPARSEMARKOV p qubo network variable probability default table property type discrete salldiff sgcc "
-    b"samong knapsack knapsackp clique var dec scope costs defaultcost mustbe problem functions params values null "
+    b"samong knapsack knapsackp clique wsum wregular sgrammar smaxdp sdisj wcsp lin quad edit h min: soft: ~x1 "
+    b"var dec scope costs defaultcost mustbe problem functions params values null "
     b"true NaN Infinity MPE -BEGIN- c # /* */ // // -1".split()
 )
 TOKEN = re.compile(rb"[^\s{}()\[\]<>,;:\"]+")

@@ -19,6 +19,7 @@ from pathlib import Path, PurePath
 from typing import Any, cast
 
 from mapmrf.errors import OptionError, suggestion
+from mapmrf.formats.evidence import pairs_in
 from mapmrf.formats.files import AnyPath, read_bytes
 from mapmrf.model.graph import FactorGraph
 from mapmrf.run.method import Method
@@ -66,6 +67,8 @@ class ModelRef:
         if isinstance(evidence, Mapping):
             evidence = dict(evidence)
             text = json.dumps(sorted((str(variable), str(state)) for variable, state in evidence.items())).encode()
+        elif pairs_in(evidence) is not None:
+            text = str(evidence).encode()
         else:
             evidence = str(Path(evidence).resolve())
             text = read_bytes(evidence)

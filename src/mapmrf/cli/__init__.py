@@ -189,7 +189,11 @@ class AtLeast(click.ParamType):  # type: ignore[type-arg]
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-evidence_option = click.option("--evidence", metavar="FILE", help="File of observed variables and states.")
+evidence_option = click.option(
+    "--evidence",
+    metavar="FILE|X=STATE,...",
+    help="Observed variables and states: a file, rain=yes,wet=no, or auto for MODEL.evid if there is one.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 set_option = click.option(
     "--set",
@@ -275,7 +279,10 @@ def expanded(models: Sequence[str]) -> list[str]:
 def read_model(model: str, evidence: str | None = None) -> FactorGraph:
     """Read a model file, with its evidence; a signal ends the command at once."""
     from mapmrf.formats import read
+    from mapmrf.formats.evidence import beside
 
+    if evidence is None and (found := beside(model)) is not None:
+        logging.getLogger("mapmrf").warning("%s lies beside the model and is not used: --evidence auto uses it", found)
     budget = memory_limit()  # of this thread's context
     graph: FactorGraph = _read(lambda: read(model, evidence=evidence, memory_limit=budget))
     return graph

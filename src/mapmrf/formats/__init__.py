@@ -61,7 +61,8 @@ def read(
         The file, or ``"-"`` for standard input; its suffix determines the format. With an unknown suffix, and for
         pipes, it is recognised by its content if possible.
     evidence
-        Observed variables: an evidence file, of which the first sample is used, or a mapping variable -> state.
+        Observed variables: an evidence file, of which the first sample is used, a mapping variable -> state, a text
+        such as ``"rain=yes,wet=no"``, or ``"auto"`` for the file beside the model, ``model.uai.evid``, if there is one.
     values
         Meaning of the numbers in the file, where the format leaves it open: ``"potential"``, ``"log"`` (natural logs)
         or ``"cost"`` (to be minimised). By default as given by the suffix.
@@ -95,9 +96,10 @@ def read(
         graph = _format_to_read(path).read(path, values=values)
         if evidence is None:
             return graph
-        from mapmrf.formats.evidence import observed
+        from mapmrf.formats.evidence import beside, observed
 
-        return observed(graph, evidence)
+        found = beside(path) if evidence == "auto" else evidence
+        return graph if found is None else observed(graph, found)
 
 
 def write(graph: FactorGraph | Model, path: AnyPath, *, values: str | None = None) -> None:

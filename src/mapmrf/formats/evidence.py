@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import cast
 
 from mapmrf.errors import FormatError, GraphError, MapMRFError
 from mapmrf.formats.files import (
     AnyPath,
+    compression,
     read_bytes,
     shown,
     whole_number,
@@ -88,13 +91,50 @@ def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
 
 
 def observed(graph: FactorGraph, evidence: AnyPath | Mapping[int | str, int | str]) -> FactorGraph:
-    """Fix the variables of a mapping, or of an evidence file: of its first sample, as other programs do."""
+    """Fix the variables of a mapping, of a text such as ``rain=yes,wet=1``, or of the first sample of a file."""
     if isinstance(evidence, Mapping):
         return graph.condition(evidence)
+    given = pairs_in(evidence)
+    if given is not None:
+        return graph.condition(cast(Mapping[int | str, int | str | bool], _located(given, graph)))
     samples = read_evidence(evidence, graph)
     if len(samples) > 1:
         _log.warning("%s: %d samples of evidence, only the first is used", evidence, len(samples))
     return graph.condition(cast(Mapping[int | str, int | str | bool], samples[0]))
+
+
+def pairs_in(evidence: AnyPath) -> list[tuple[str, str]] | None:
+    """The variables and states of a text that is no file, ``variable=state`` once or several times, or None."""
+    text = os.fspath(evidence)
+    if "=" not in text or Path(text).exists():
+        return None
+    pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
+    wrong = next((name for name, equals, state in pairs if not (name and equals and state)), None)
+    if wrong is not None:
+        raise FormatError(f"evidence {text!r}: found {wrong!r}, expected variable=state, or the name of a file")
+    return [(name.strip(), state.strip()) for name, _, state in pairs]
+
+
+def _located(given: list[tuple[str, str]], graph: FactorGraph) -> Evidence:
+    """Variables and states, each by its name or, if there is none like it, by its index."""
+    found: Evidence = {}
+    known = graph.names.place if graph.names is not None else {}
+    for name, word in given:
+        try:
+            i, _ = graph.locate(int(name) if name not in known and name.isdigit() else name, 0)
+            states = graph.names.states[i] if graph.names is not None and graph.names.states is not None else ()
+            found[i] = graph.locate(i, int(word) if word.isdigit() and word not in states else word)[1]
+        except MapMRFError as error:
+            raise type(error)(f"evidence {name}={word}: {error}") from None
+    return found
+
+
+def beside(model: AnyPath) -> Path | None:
+    """The evidence file that lies beside a model, ``MODEL.evid``."""
+    path = Path(model)
+    plain = path.with_name(path.name.removesuffix(compression(path)))
+    names = [f"{each}.evid{suffix}" for each in (path, plain) for suffix in ("", ".gz", ".bz2", ".xz")]
+    return next((Path(name) for name in names if Path(name).is_file()), None)
 
 
 def write_evidence(path: AnyPath, evidence: Mapping[int, int] | Sequence[Mapping[int, int]]) -> None:

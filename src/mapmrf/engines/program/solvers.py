@@ -361,10 +361,7 @@ def solve_by_highs(task: BranchTask, report: SolverReport) -> None:
         "mip_max_nodes": min(task.max_nodes, 2**31 - 1),
         "mip_feasibility_tolerance": 1e-9,
     }
-    highs = _highs(program, task.seed, settings)
-    integer = np.arange(program.n_integer, dtype=np.int32)
-    kind = np.full(program.n_integer, int(load_highs().HighsVarType.kInteger), dtype=np.uint8)
-    highs.changeColsIntegrality(program.n_integer, integer, kind)
+    highs = integer_program(program, task.seed, settings)
     if task.start is not None:
         highs.setSolution(len(task.start), np.arange(len(task.start), dtype=np.int32), task.start)
     _listen_to_branching(highs, report)
@@ -376,6 +373,15 @@ def solve_by_highs(task: BranchTask, report: SolverReport) -> None:
         if highs.getSolution().value_valid:
             report.found.append(np.array(highs.getSolution().col_value))
         report.tighten(float(highs.getInfo().mip_dual_bound))
+
+
+def integer_program(program: Program, seed: int, settings: Settings) -> Any:
+    """Create a HiGHS that holds the program with integrality."""
+    highs = _highs(program, seed, settings)
+    integer = np.arange(program.n_integer, dtype=np.int32)
+    kind = np.full(program.n_integer, int(load_highs().HighsVarType.kInteger), dtype=np.uint8)
+    highs.changeColsIntegrality(program.n_integer, integer, kind)
+    return highs
 
 
 def _highs(program: Program, seed: int, settings: Settings) -> Any:

@@ -32,7 +32,8 @@ SEED = 0 if N_INPUTS <= 1e5 else random.SystemRandom().randrange(10**6)
 
 NAMES = (
     "model.uai", "model.LG", "model.suai", "model.fg", "model.wcsp", "model.cfn", "model.bif", "model.xml", "model.erg",
-    "model.coo", "model.qubo", "model.mc", "model.unknown", "model.uai.gz", "model.uai.bz2", "model.uai.xz", "model.h5",
+    "model.coo", "model.qubo", "model.qpbo", "model.mc", "model.cnf", "model.wcnf", "model.opb", "model.wbo",
+    "model.unknown", "model.uai.gz", "model.uai.bz2", "model.uai.xz", "model.h5",
     "e.evid", "s.MPE", "t.csv", "trace.csv", "plan.toml", "r.jsonl", "result.json", "proof.npz", "part-00000.mrf",
     "parts.json", "labels-00000.mrf", "run.mrf", "stream.uai", "checkpoint.json",
 )  # fmt: skip
@@ -62,7 +63,7 @@ def test_every_reader_is_fuzzed(known: list[Target]) -> None:
     fuzzed = {Path(target.name).suffix.lower() for target in known} | {"uai.lg"}
     twins = {".uai.lg": ".lg", ".bifxml": ".xml", ".xmlbif": ".xml", ".hdf5": ".h5", ".bqm": ".coo", ".rudy": ".mc"}
     missing = {suffix for suffix in suffixes() if twins.get(suffix, suffix) not in fuzzed}
-    assert missing <= {".h5", ".hdf5"}
+    assert missing <= {".h5", ".hdf5", ".lp", ".mps"}  # h5py may not be installed, and programs are only written
     assert {target.name for target in known} | {"model.h5"} == set(NAMES)
 
 
@@ -152,7 +153,7 @@ def test_dimod_reads_the_same_energies(tmp_path: Path) -> None:
 
 def test_toulbar2_finds_the_same_optimum(tmp_path: Path) -> None:
     rng, read = random.Random(2), []
-    for k in range(60):
+    for k in range(90):
         suffix = (".wcsp", ".cfn")[k % 2]
         texts = [text for text in corpus.TEXTS[suffix] if not re.search("type|sgcc|mapmrf:", text)]
         data = near(rng, texts if k > 3 else texts[:1])
@@ -161,8 +162,6 @@ def test_toulbar2_finds_the_same_optimum(tmp_path: Path) -> None:
             continue
         if not re.fullmatch(rb"[\x20-\x7e\n]*", data) or ODD.search(data.split(b"functions")[-1]):
             continue  # toulbar2 stops in the middle of such a number and goes on with the rest
-        if re.search(rb'"[<>]\d+"', data) and re.search(rb"\d\.\d", data):
-            continue  # the bound has no decimals, and toulbar2 rounds costs to as many
         read.append((tmp_path / f"{k}{suffix}", graph, data))
     found = toulbar2([path for path, _, _ in read])
     for (_, graph, data), answer in zip(read, found, strict=True):

@@ -77,7 +77,9 @@ def _network(path: Path, text: bytes, words: list[bytes], at: int) -> tuple[Fact
     """A network with functions without tables, from a word on, and where it ends."""
     functions, here, number = list[tuple[str, GlobalFunction]](), at + 1, 0
     try:
-        here, n_functions = at + 5 + int(words[at + 1]), int(words[at + 3])
+        here, n_functions = at + 5 + max(0, int(words[at + 1])), int(words[at + 3])
+        if here > len(words):
+            raise IndexError(here)
         places = list(range(at + 1, here))
         for number in range(n_functions):
             arity = abs(int(words[here]))
@@ -95,6 +97,8 @@ def _network(path: Path, text: bytes, words: list[bytes], at: int) -> tuple[Fact
                 functions.append((what, function))
             else:
                 end = default + 2 + max(int(words[default + 1]), 0) * (arity + 1)
+                if end > len(words):
+                    raise IndexError(end)
                 places.extend(range(here, end))
                 here = end
         numbers = parse_numbers(b" ".join([words[place] for place in places]))

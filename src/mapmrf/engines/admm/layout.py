@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from mapmrf.engines.admm.tiled import Runs, break_runs, find_runs
 from mapmrf.engines.admm.variable_steps import by_variable
 from mapmrf.engines.constraint_factors.model import CountingModel
 from mapmrf.model.problem import Batch, Problem
-from mapmrf.model.structured_pairs import PairForms, find_forms
+from mapmrf.model.structured_pairs import find_forms
 
 NO_FORMS = find_forms(0, (), np.zeros(0, dtype=np.int64), np.zeros(0))  # the forms of a model without structured pairs
 
@@ -73,7 +73,9 @@ class Layout:
         """
         graph = problem.graph
         whole = share is None
-        share = share or whole_share(problem)
+        if share is None:  # the model is not divided into parts
+            counts = tuple(batch.n for batch in problem.batches)
+            share = Share(problem.n_vars, counts, counts)
         width = np.where(compact & (graph.card == 2), 1, graph.card)
         var_at = offsets(width)
         rows, shape, config = _describe(problem, width, compact, ridge)
@@ -107,7 +109,7 @@ class Layout:
                 problem.weight,
                 shape,
                 config,
-                _forms(problem, rows),
+                problem.forms if any(row.kind == FactorKind.FOREST for row in rows) else NO_FORMS,
                 *NO_STATE,
             ),
             edge_var=edge_var,
@@ -215,12 +217,6 @@ class Layout:
         rest = np.flatnonzero(~compact)
         out[ranges(var_at[rest], width[rest])] = mu_v[ranges(graph.var_ptr[rest], graph.card[rest])]
         return out
-
-
-def whole_share(problem: Problem) -> Share:
-    """Return the share of a model that is not divided into parts."""
-    counts = tuple(batch.n for batch in problem.batches)
-    return Share(problem.n_vars, counts, counts)
 
 
 def _kind(batch: Batch, compact: bool) -> FactorKind:
@@ -336,13 +332,6 @@ def _runs(problem: Problem, rows: list[BatchRow], width: Ints, share: Share | No
     if order is not None:
         return None, None
     return break_runs(runs, problem.batches[0].scope, (share.inside[0], share.owned[0])), None
-
-
-def _forms(problem: Problem, rows: list[BatchRow]) -> PairForms:
-    """Find structured pairs for the batches whose factor step uses them."""
-    if any(row.kind == FactorKind.FOREST for row in rows):
-        return problem.forms
-    return NO_FORMS
 
 
 def _slot_width(kind: int, batch: Batch) -> int:
@@ -497,7 +486,7 @@ def harden(problem: Problem) -> Problem:
         if key not in made:
             made[key] = graph.n_tables + len(made)
             table = graph.theta_t[graph.table_ptr[key[0]] : graph.table_ptr[key[0] + 1]]
-            tables.append(np.where(_outer_and(masks).ravel(), moved * table, -np.inf))
+            tables.append(np.where(reduce(np.logical_and.outer, masks).ravel(), moved * table, -np.inf))
         table_of[a] = made[key]
     hardened = replace(
         graph,
@@ -515,14 +504,6 @@ def lowest_potentials(problem: Problem) -> Floats:
     graph = problem.graph
     low = np.minimum.reduceat(np.where(problem.feasible_v, graph.theta_v, np.inf), graph.var_ptr[:-1])
     return np.repeat(np.where(np.isfinite(low), low, 0.0), graph.card)
-
-
-def _outer_and(masks: list[np.ndarray]) -> np.ndarray:
-    """Return the outer conjunction of masks, with an axis for each."""
-    allowed = np.ones(1, dtype=bool)
-    for mask in masks:
-        allowed = allowed[..., None] & mask
-    return np.asarray(allowed[0])
 
 
 def impossible(problem: Problem) -> bool:

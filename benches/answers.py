@@ -1,4 +1,4 @@
-"""The answers of all methods on 300 models against stored digests; changes are reported.
+"""The answers of all methods on 315 models against stored digests; changes are reported.
 
     python benches/answers.py                                  # all, some minutes; exit code 1 if an answer changed
     python benches/answers.py --threads 2 --batch              # other ways to the same answers

@@ -25,7 +25,7 @@ import random_models
 from mapmrf import FactorGraph, constraints, datasets
 from mapmrf import images as pictures
 from mapmrf.arrays import Floats, Ints
-from random_models import Random, complete, differ, lattice
+from random_models import Random, complete, differ, grid_edges
 
 Maker = Callable[[int, float], FactorGraph]
 """Makes the model of a seed at a share of its size."""
@@ -136,7 +136,7 @@ def pairs(
     A share `hard` of the entries is forbidden, but never for labelling 0.
     """
     side = side_at(n, scale)
-    edges = lattice(side, side) if shape == "lattice" else globals()[shape](n_at(n, scale))
+    edges = grid_edges(side, side, wrap=False) if shape == "lattice" else globals()[shape](n_at(n, scale))
     n = int(edges.max()) + 1
     if tables == "each":
         graph = random_models.normal(random, n, n_states, edges, strength)
@@ -370,7 +370,7 @@ def segmentation(side: int, random: Random) -> FactorGraph:
     disc = row**2 + column**2 < (side / 3) ** 2
     picture = (disc + random.normal(scale=0.8, size=disc.shape)).ravel()
     unary = -np.stack([picture**2, (picture - 1) ** 2], axis=1)
-    graph = FactorGraph.from_pairwise(unary, lattice(side, side), 0.5 * np.eye(2))
+    graph = FactorGraph.from_pairwise(unary, grid_edges(side, side, wrap=False), 0.5 * np.eye(2))
     return graph.with_constraints([constraints.exactly_k(range(side * side), int(disc.sum()))])
 
 
@@ -382,7 +382,7 @@ def label_costs(side: int, n_labels: int, price: float, random: Random) -> Facto
     picture[side // 2 :, side // 2 :] = 1
     noisy = (picture + random.normal(scale=1.2, size=picture.shape)).ravel()
     unary = -((noisy[:, None] - np.arange(n_labels)) ** 2)
-    graph = FactorGraph.from_pairwise(unary, lattice(side, side), np.eye(n_labels))
+    graph = FactorGraph.from_pairwise(unary, grid_edges(side, side, wrap=False), np.eye(n_labels))
     return graph.with_constraints([constraints.label_cost(k, price) for k in range(n_labels)])
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from mapmrf import FactorGraph, GraphError, constraints, datasets
+from mapmrf.datasets.generate import grid_edges
 
 Random = np.random.Generator
 Maker = Callable[[Random, float], FactorGraph]
@@ -36,13 +37,6 @@ def _n(random: Random, least: int, most: int, scale: float = 1.0) -> int:
 
 def _sides(random: Random, scale: float) -> tuple[int, int]:
     return _n(random, 2, 9, math.sqrt(scale)), _n(random, 2, 9, math.sqrt(scale))
-
-
-def lattice(rows: int, columns: int) -> np.ndarray:
-    """Pairs of neighbours of a grid."""
-    place = np.arange(rows * columns).reshape(rows, columns)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    return np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
 
 
 def _some_pairs(random: Random, n: int, degree: float) -> np.ndarray:
@@ -73,15 +67,14 @@ def spins(random: Random, scale: float) -> FactorGraph:
 def torus(random: Random, scale: float) -> FactorGraph:
     """A spin glass on a torus, all couplings 1 or -1 and no field: many labellings are equally good."""
     rows, columns = (max(3, n) for n in _sides(random, scale))
-    made = datasets.grid(rows, columns, 1.0, 0.0, wrap=True)
-    signs = np.where(random.random(made.n_factors) < 0.5, 1.0, -1.0)
-    pairs = made.scope.reshape(-1, 2)
-    return FactorGraph.from_pairwise(np.zeros((made.n_vars, 2)), pairs, np.eye(2), weight=signs)
+    pairs = grid_edges(rows, columns, wrap=True)
+    signs = np.where(random.random(len(pairs)) < 0.5, 1.0, -1.0)
+    return FactorGraph.from_pairwise(np.zeros((rows * columns, 2)), pairs, np.eye(2), weight=signs)
 
 
 def labelled_grid(random: Random, scale: float) -> FactorGraph:
     """A grid of several states, each pair with its own table."""
-    pairs, states = lattice(*_sides(random, scale)), _n(random, 2, 5)
+    pairs, states = grid_edges(*_sides(random, scale), wrap=False), _n(random, 2, 5)
     return normal(random, int(pairs.max(initial=0)) + 1, states, pairs)
 
 
@@ -93,18 +86,17 @@ def potts(random: Random, scale: float) -> FactorGraph:
 
 def contrast(random: Random, scale: float) -> FactorGraph:
     """A picture with a Potts table and a weight per pair."""
-    pairs, states = lattice(*_sides(random, scale)), _n(random, 2, 6)
-    return _weighted_potts(random, states, pairs)
+    return _weighted_potts(random, grid_edges(*_sides(random, scale), wrap=False), _n(random, 2, 6))
 
 
-def _weighted_potts(random: Random, states: int, pairs: np.ndarray) -> FactorGraph:
+def _weighted_potts(random: Random, pairs: np.ndarray, states: int) -> FactorGraph:
     n, weight = int(pairs.max(initial=0)) + 1, random.exponential(size=len(pairs))
     return FactorGraph.from_pairwise(random.normal(size=(n, states)), pairs, np.eye(states), weight=weight)
 
 
 def smooth(random: Random, scale: float) -> FactorGraph:
     """A truncated linear or quadratic loss of the distance of labels, with weights."""
-    pairs, states = lattice(*_sides(random, scale)), _n(random, 3, 9)
+    pairs, states = grid_edges(*_sides(random, scale), wrap=False), _n(random, 3, 9)
     n, k = int(pairs.max(initial=0)) + 1, np.arange(states)
     apart = np.abs(k[:, None] - k).astype(float) ** random.integers(1, 3)
     table = -np.minimum(apart, float(random.uniform(1.0, 6.0)))
@@ -127,8 +119,7 @@ def maxcut(random: Random, scale: float) -> FactorGraph:
 def mixed_pairs(random: Random, scale: float) -> FactorGraph:
     n = _n(random, 2, 24, scale)
     card = random.integers(1, 8, n)
-    pairs = _some_pairs(random, n, 4.0).tolist()
-    scopes = [*((i,) for i in range(n)), *map(tuple, pairs)]
+    scopes = [*((i,) for i in range(n)), *map(tuple, _some_pairs(random, n, 4.0).tolist())]
     return FactorGraph.from_tables(card, scopes, [random.normal(size=card[list(scope)]) for scope in scopes])
 
 
@@ -172,7 +163,7 @@ def weighted(random: Random, scale: float) -> FactorGraph:
 
 def submodular(random: Random, scale: float) -> FactorGraph:
     """Binary pairs that favour equal states: a minimum cut."""
-    return _weighted_potts(random, 2, lattice(*_sides(random, scale)))
+    return _weighted_potts(random, grid_edges(*_sides(random, scale), wrap=False), 2)
 
 
 def tree(random: Random, scale: float) -> FactorGraph:
@@ -238,11 +229,21 @@ def tiny(random: Random, scale: float) -> FactorGraph:
     return kinds[int(random.integers(6))]()
 
 
+def clauses(random: Random, scale: float) -> FactorGraph:
+    """Factors of two to four variables that forbid half of their entries: messages alone seldom find what is left."""
+    n = _n(random, 6, 18, scale)
+    card = random.integers(2, 4, n)
+    scopes = [tuple(random.permutation(n)[: random.integers(2, 5)].tolist()) for _ in range(n + n // 2)]
+    tables = [np.where(random.random(card[list(scope)]) < 0.5, -np.inf, 0.0) for scope in scopes]
+    tables += [random.normal(size=r) for r in card]
+    return FactorGraph.from_tables(card, [*scopes, *((i,) for i in range(n))], tables)
+
+
 SHAPES: dict[str, Maker] = {
     maker.__name__: maker
     for maker in (
         spins, torus, labelled_grid, potts, contrast, smooth, dense_spins, maxcut, mixed_pairs, triples,
-        mixed, forbidden, colouring, weighted, submodular, tree, network, pieces, constrained, tiny,
+        mixed, forbidden, colouring, weighted, submodular, tree, network, pieces, constrained, tiny, clauses,
     )
 }  # fmt: skip
 
@@ -319,8 +320,7 @@ def limited(random: Random) -> FactorGraph:
         pairs = some()
         return kind(pairs, int(random.integers(1, len(pairs))), penalty())
 
-    def summed() -> constraints.Constraint:
-        pairs = some()
+    def summed(pairs: list[tuple[int, int]]) -> constraints.Constraint:
         weights = random.integers(-3, 4, len(pairs)).tolist()
         return constraints.linear(pairs, weights, lower=-2, upper=3, penalty=penalty())
 
@@ -334,7 +334,7 @@ def limited(random: Random) -> FactorGraph:
         lambda: constraints.or_with_output(some()[1:], every[int(random.integers(len(every)))], penalty()),
         lambda: constraints.all_different(random.permutation(n)[:3].tolist(), penalty()),
         lambda: constraints.label_cost(int(random.integers(2)), float(random.exponential())),
-        summed,
+        lambda: summed(some()),
     ]
     chosen = []
     for k in random.permutation(len(kinds))[: int(random.integers(1, 4))]:

@@ -114,9 +114,3 @@ def test_evidence_files_take_names(bif: str, tmp_path: Path, text: str) -> None:
     code, output = run("solve", bif, "--evidence", str(path), "--json", "--quiet")
     assert code == 0
     assert json.loads(output)["assignment"] == {"rain": "yes", "grass": "wet"}
-
-
-def test_locate_takes_names_and_indices() -> None:
-    graph = model()
-    assert graph.locate("grass", "wet") == graph.locate(1, 2) == graph.locate("grass", np.int64(2)) == (1, 2)
-    refuses(mapmrf.UnknownName, "no variable is named 'snow'", graph.locate, "snow", 0)

@@ -192,30 +192,21 @@ def test_flat_arrays_that_do_not_fit_together_are_refused(change: dict[str, list
 
 
 @pytest.mark.parametrize(
-    ("unary", "edges", "pairwise", "message"),
+    ("build", "arguments", "message"),
     [
-        ([[0, 0]], [[0, 0, 0]], PAIR, r"edges has shape \(1, 3\)"),
-        ([[0, 0]], [], np.zeros((2, 3)), r"pairwise has shape \(2, 3\), expected \(2, 2\) or \(0, 2, 2\)"),
-        ([[[0, 0]]], [], PAIR, r"unary has shape \(1, 1, 2\)"),
-        ([[0, 0], [0]], [], PAIR, "unary is not an array of numbers"),
+        (FactorGraph.from_pairwise, ([[0, 0]], [[0, 0, 0]], PAIR), r"edges has shape \(1, 3\)"),
+        (FactorGraph.from_pairwise, ([[0, 0]], [], np.zeros((2, 3))), "expected (2, 2) or (0, 2, 2)"),
+        (FactorGraph.from_pairwise, ([[[0, 0]]], [], PAIR), r"unary has shape \(1, 1, 2\)"),
+        (FactorGraph.from_pairwise, ([[0, 0], [0]], [], PAIR), "unary is not an array of numbers"),
+        (Recipe([2, 2]).graph().value, ([0],), "1 labels, expected one for each of the 2 variables"),
+        (Recipe([2, 2]).graph().value, ([0, 2],), "label of variable 1 is 2, expected 0 to 1"),
+        (Recipe([2, 2]).graph().value, ([-1, 0],), "label of variable 0 is -1"),
+        (Recipe([2, 2]).graph().value, ([0.5, 0],), "labels must be whole numbers"),
+        (Recipe([2, 2]).graph().value, (["a", "b"],), "labels must be whole numbers"),
     ],
 )
-def test_bad_pairwise_arrays_are_refused(unary: Any, edges: Any, pairwise: Any, message: str) -> None:
-    refuses(GraphError, message, FactorGraph.from_pairwise, unary, edges, pairwise)
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([0], "1 labels, expected one for each of the 2 variables"),
-        ([0, 2], "label of variable 1 is 2, expected 0 to 1"),
-        ([-1, 0], "label of variable 0 is -1"),
-        ([0.5, 0], "labels must be whole numbers"),
-        (["a", "b"], "labels must be whole numbers"),
-    ],
-)
-def test_illegal_labels_are_refused(labels: Any, message: str) -> None:
-    refuses(GraphError, message, Recipe([2, 2]).graph().value, labels)
+def test_bad_arrays_and_labels_are_refused(build: Any, arguments: tuple[Any, ...], message: str) -> None:
+    refuses(GraphError, message, build, *arguments)
 
 
 def test_every_error_of_a_user_belongs_to_one_family() -> None:

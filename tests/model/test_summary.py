@@ -1,30 +1,14 @@
+import networkx
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
+from mapmrf.bridges import to_networkx
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.model.problem import Problem
 from mapmrf.model.summary import summarise
-
-
-def components_by_search(graph: FactorGraph) -> int:
-    """Connected components, one variable after another."""
-    neighbours = {i: set() for i in range(graph.n_vars)}
-    for a in range(graph.n_factors):
-        for i in graph.scope_of(a).tolist():
-            neighbours[i].update(graph.scope_of(a).tolist())
-    seen, count = set(), 0
-    for i in neighbours:
-        count += i not in seen
-        todo = [i]
-        while todo:
-            j = todo.pop()
-            if j not in seen:
-                seen.add(j)
-                todo += neighbours[j]
-    return count
 
 
 @given(st.integers(3, 12), st.integers(0, 10), st.integers(0, 99))
@@ -32,7 +16,7 @@ def test_figures_of_random_graphs(n_vars, n_factors, seed):
     graph = random_graph(n_vars, n_factors, hard=0.2, seed=seed)
     found = summarise(graph)
     tables = [graph.table(a) for a in range(graph.n_factors)]
-    assert found.n_components == components_by_search(graph)
+    assert found.n_components == networkx.number_connected_components(to_networkx(graph, primal=True))
     assert found.n_configs == sum(table.size for table in tables)
     assert found.forbidden == sum(np.isneginf(x).sum() for x in [graph.theta_v, *tables])
     assert sum(found.arities.values()) == n_factors

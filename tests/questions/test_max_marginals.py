@@ -15,7 +15,7 @@ from exhaustive_truth import all_labellings, best_with_each_state, small_model, 
 from mapmrf import FactorGraph, Result, Status, marginal_map, max_marginals
 from mapmrf.datasets import grid, potts_image
 from mapmrf.engines.elimination.numpy_elimination import find_sum_order
-from mapmrf.run.interrupts import also
+from mapmrf.run import interrupts
 from refusals import refuses
 from strategies import recipes, with_weights
 
@@ -110,12 +110,11 @@ def test_threads_change_nothing() -> None:
     assert np.array_equal(one.upper, two.upper)
 
 
-def test_time_limits_and_interrupts_leave_valid_intervals() -> None:
+def test_time_limits_and_interrupts_leave_valid_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = grid(10, 10, coupling=2.0, seed=1)
-    exact = max_marginals(graph)
-    hurried = max_marginals(graph, "icm", time_limit=0.0)
-    with also(lambda: True):
-        stopped = max_marginals(graph, "icm")
+    exact, hurried = max_marginals(graph), max_marginals(graph, "icm", time_limit=0.0)
+    monkeypatch.setattr(interrupts, "signs", [lambda: True])
+    stopped = max_marginals(graph, "icm")
     for found in (hurried, stopped):
         assert not found.exact
         assert np.all(found.lower <= exact.lower + CLOSE)

@@ -125,7 +125,8 @@ def test_sigterm_and_other_signs_count_where_they_are_asked_for() -> None:
         signal.raise_signal(signal.SIGTERM)
         assert flag.number == signal.SIGTERM
     stopped = threading.Event()
-    with interrupts.also(stopped.is_set):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interrupts, "signs", [stopped.is_set])
         assert not interrupts.requested()
         stopped.set()
         assert interrupts.requested()

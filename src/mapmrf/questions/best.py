@@ -396,12 +396,8 @@ def with_counters(graph: FactorGraph, earlier: list[Ints], distance: int) -> Fac
     # A counter runs along the variables and counts, up to the distance, the labels that differ from an earlier
     # labelling. Labellings may be of the first variables only: the others are then ignored.
     n, size = len(earlier[0]), distance + 1
-    scopes: list[tuple[int, ...]] = [()]
-    tables: list[Floats] = [np.array(graph.constant)]
-    tables.extend(graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]] for i in range(graph.n_vars))
-    scopes.extend((i,) for i in range(graph.n_vars))
-    scopes.extend(tuple(graph.scope_of(a).tolist()) for a in range(graph.n_factors))
-    tables.extend(graph.table(a) for a in range(graph.n_factors))
+    scopes: list[tuple[int, ...]] = []
+    tables: list[Floats] = []
     steps: dict[tuple[int, int], Floats] = {}
     for number, labels in enumerate(earlier):
         first = graph.n_vars + n * number
@@ -416,8 +412,7 @@ def with_counters(graph: FactorGraph, earlier: list[Ints], distance: int) -> Fac
             tables.append(step[0] if i == 0 else step)
         scopes.append((first + n - 1,))
         tables.append(np.where(np.arange(size) == distance, 0.0, -np.inf))
-    card = np.concatenate([graph.card, np.full(n * len(earlier), size)])
-    return FactorGraph.from_tables(card, scopes, tables)
+    return graph.with_factors(scopes, tables, card=[size] * (n * len(earlier)))
 
 
 # -- BestLabellings: several labellings of one model, in descending order of value ------------------------------------

@@ -169,3 +169,12 @@ def test_neither_moves_tried_ahead_on_threads_nor_short_runs_change_anything(wor
         assert alone == course(graph, 2, work, swap) == course(graph, 4, work, swap)
         assert alone[-1][0] > 5
         assert alone[-1] == course(graph, 1, 10**9, swap)[-1]
+
+
+def test_labels_of_large_images_do_not_take_turns_in_sequence() -> None:
+    unary = np.random.default_rng(0).normal(size=(110, 110, 4))
+    potts, far, near = np.eye(4) - 1.0, [0, 2, 1, 3], [0, 1, 2, 3]
+    for size, table, order in ((110, potts, far), (50, potts, near), (110, -potts, near), (50, -METRIC["linear"], far)):
+        graph = grid_model(unary[:size, :size], table)
+        moves = LabelMoves(Problem.compile(graph), graph.unary_labels).moves
+        assert [alpha for alpha, _ in moves] == order

@@ -93,11 +93,11 @@ def build_with_functions(
         if bad or not scope:
             found = f"variable {bad[0]}" if bad else "no variables"
             raise FormatError(f"{path}: {what}: found {found} in its scope")
+        if is_of_pairs(function.keyword):
+            size += float(np.prod(card[scope].astype(np.float64)))
+            charge(path, 8.0 * COPIES * size, "its functions of pairs", f"{what} has {card[scope].tolist()} states")
         try:
-            if function.keyword in _PAIRS:
-                i, j = scope
-                size += float(card[i]) * float(card[j])
-                charge(path, 8.0 * COPIES * size, "its functions of pairs", f"{what} has {card[i]} x {card[j]} entries")
+            if is_of_pairs(function.keyword):
                 scopes.append(scope)
                 tables.append(0.0 - dialect.forbid(_PAIRS[function.keyword](function, dialect)).ravel())
             else:

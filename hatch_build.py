@@ -1,13 +1,13 @@
 """The hook of the wheel's build: compile all kernels for a baseline CPU and put the machine code into the wheel.
 
-Such a wheel is for one platform and one Python, and its metadata ties numba and llvmlite to the versions that the code
-was made with. Without numba, on a machine without a baseline, or with MAPMRF_BUILD=pure in the environment the wheel is
-a pure one, and kernels are compiled when they are first used.
+Such a wheel is for one platform and one Python, and its code is used where numba and llvmlite have the versions that it
+was made with; with others, kernels are compiled when they are first used. Without numba, on a machine without a
+baseline, or with MAPMRF_BUILD=pure in the environment the wheel is a pure one. ``pip install -v`` shows how far the
+compiler is.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import subprocess
@@ -47,7 +47,6 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
         if os.environ.get("AUDITWHEEL_PLAT"):  # in the containers that releases are built in
             python = f"cp{sys.version_info.major}{sys.version_info.minor}"
             build_data["tag"] = f"{python}-{python}-{os.environ['AUDITWHEEL_PLAT']}"
-        build_data["dependencies"] += [f"{name}=={importlib.metadata.version(name)}" for name in ("numba", "llvmlite")]
 
     def compile(self, archive: Path) -> str:
         """Compile all kernels in a process of its own; returns why that failed, or nothing."""
@@ -55,10 +54,8 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
             return "numba is not installed"
         arguments = [str(Path(self.root) / "src"), str(archive), str(os.cpu_count() or 1)]
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", COMPILE, *arguments], env=environment, capture_output=True, text=True
-        )
-        return "" if done.returncode == 0 else done.stderr
+        done = subprocess.run([sys.executable, "-u", "-c", COMPILE, *arguments], env=environment)
+        return "" if done.returncode == 0 else f"the compiler ended with code {done.returncode}, see above"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the archive, which is in the wheel now."""

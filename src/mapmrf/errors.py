@@ -127,4 +127,6 @@ def needed(module: str, extra: str = "") -> Any:
     except ModuleNotFoundError as error:
         if error.name != package:
             raise
-        raise ImportError(f"this needs {package}: pip install 'mapmrf[{extra or package}]'") from None
+        raise ImportError(
+            f"this needs {package}: pip install 'mapmrf[{extra or package}]' ('.[{extra or package}]' in a checkout)"
+        ) from None

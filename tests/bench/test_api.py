@@ -268,7 +268,10 @@ def test_an_absent_package_is_one_line(package: str, records: Records, monkeypat
     monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
     result = mapmrf.Result.of_labels(GRAPHS["weak"], np.zeros(16, dtype=np.int64), mapmrf.Status.CONVERGED, "none")
     for thing in (result, records):
-        with pytest.raises(ImportError, match=rf"^this needs {package}: pip install 'mapmrf\[frames\]'$"):
+        with pytest.raises(
+            ImportError,
+            match=rf"^this needs {package}: pip install 'mapmrf\[frames\]' \('.\[frames\]' in a checkout\)$",
+        ):
             getattr(thing, f"to_{package}")()
 
 

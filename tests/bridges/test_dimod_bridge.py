@@ -313,4 +313,5 @@ def test_unknown_parameters_warn_as_dimod_demands_and_none_is_not_set() -> None:
 def test_without_dimod_one_line_says_what_to_install() -> None:
     code = "import sys; sys.modules['dimod'] = None\nfrom mapmrf.bridges import MapMRFSampler"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == "ImportError: this needs dimod: pip install 'mapmrf[dimod]'"
+    how = "pip install 'mapmrf[dimod]' ('.[dimod]' in a checkout)"
+    assert done.stderr.splitlines()[-1] == f"ImportError: this needs dimod: {how}"

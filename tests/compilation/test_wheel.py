@@ -81,15 +81,15 @@ def kept(home: Path) -> list[Path]:
     return list((home / "kernels").rglob("*.kernel"))
 
 
-def test_the_wheel_is_for_this_platform_and_ties_its_compiler(wheel: Path) -> None:
+def test_the_wheel_is_for_this_platform_and_leaves_numba_alone(wheel: Path) -> None:
     version = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert f"-{version}-{version}-" in wheel.name
     with zipfile.ZipFile(wheel) as files:
         assert "mapmrf/compiled/kernels.bin" in files.namelist()
         (metadata,) = (name for name in files.namelist() if name.endswith("METADATA"))
         text = files.read(metadata).decode()
-    assert "Requires-Dist: numba==" in text
-    assert "Requires-Dist: llvmlite==" in text
+    assert "Requires-Dist: numba>=" in text
+    assert "Requires-Dist: llvmlite" not in text
 
 
 def test_what_ships_is_in_use(python: Path, tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ def missing() -> list[str]:
 
 def advice(absent: Sequence[str]) -> str:
     packages = [PEERS[name].package for name in absent]
-    return f"not installed: {', '.join(absent)}; pip install 'mapmrf[peers]', or only {' '.join(packages)}"
+    how = "pip install 'mapmrf[peers]' ('.[peers]' in a checkout)"
+    return f"not installed: {', '.join(absent)}; {how}, or only {' '.join(packages)}"
 
 
 def prepare(name: str) -> str:

@@ -14,6 +14,7 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import suppress
@@ -435,8 +436,20 @@ def build_archive(path: Path, jobs: int) -> int:
         os.environ.update(
             NUMBA_CPU_NAME=base.cpu, NUMBA_CPU_FEATURES="", NUMBA_CACHE_DIR=folder, MAPMRF_KERNELS="compile"
         )
-        compile_all(jobs)
+        compile_all(jobs, _Estimate().tell)
         return write_archive(path, base.cpu, (entry for entry in user_store().entries() if _is_ours(*entry)))
+
+
+class _Estimate:
+    """Says how many groups of kernels are compiled, and how long the rest will take if it goes on like this."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+
+    def tell(self, done: int, total: int, name: str) -> None:
+        spent = time.monotonic() - self.began
+        left = f", about {spent * (total - done) / done:.0f} s left" if done < total else ""
+        print(f"mapmrf: compiled {done} of {total} groups of kernels in {spent:.0f} s{left}: {name}")
 
 
 def _is_ours(key: Key, made_from: str, code: bytes) -> bool:
@@ -447,7 +460,8 @@ def _is_ours(key: Key, made_from: str, code: bytes) -> bool:
 
 
 def main(path: str, jobs: int) -> None:
-    print(build_archive(Path(path), jobs), "kernels")
+    print("mapmrf: compiling all kernels for this platform, which takes some minutes", flush=True)
+    print(f"mapmrf: {build_archive(Path(path), jobs)} kernels")
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def metis(graph: FactorGraph, parts: int) -> Ints:
     try:
         import pymetis
     except ImportError:
-        raise ImportError("cut='metis' needs pymetis: pip install 'mapmrf[mpi]'") from None
+        raise ImportError("cut='metis' needs pymetis: pip install 'mapmrf[mpi]' ('.[mpi]' in a checkout)") from None
     ptr, nbr = _adjacency(graph)
     adjacency = pymetis.CSRAdjacency(ptr.astype(np.int32), nbr.astype(np.int32))
     _, found = pymetis.part_graph(parts, adjacency=adjacency, options=pymetis.Options(seed=1))

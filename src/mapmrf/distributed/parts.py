@@ -394,7 +394,9 @@ def find_ranks(comm: Any = None) -> Ranks:
     try:
         from mpi4py import MPI
     except ImportError:
-        raise OptionError("started by an MPI launcher, but mpi4py is missing: pip install 'mapmrf[mpi]'") from None
+        raise OptionError(
+            "started by an MPI launcher, but mpi4py is missing: pip install 'mapmrf[mpi]' ('.[mpi]' in a checkout)"
+        ) from None
     return MPIRanks(MPI.COMM_WORLD)
 
 

@@ -189,10 +189,10 @@ def _register() -> dict[str, Format]:
 
 
 def _format_of(path: Path) -> Format | None:
-    """The format with the longest suffix that fits the name."""
+    """The module that the last suffix names, otherwise the format with the longest suffix that fits."""
     name = plain_name(path)
     only = Path(name).suffix
-    if name.count(".") == 1 and only[1:].isidentifier() and find_spec(f"{__name__}.{only[1:]}") is not None:
+    if only[1:].isidentifier() and find_spec(f"{__name__}.{only[1:]}") is not None:
         module = importlib.import_module(f"{__name__}.{only[1:]}")
         if only in getattr(module, "SUFFIXES", ()):
             return cast(Format, module)

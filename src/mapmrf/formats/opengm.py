@@ -42,7 +42,9 @@ def _h5py(path: Path) -> Any:
     try:
         return importlib.import_module("h5py")
     except ImportError:
-        raise FormatError(f"{path}: HDF5 files need h5py, which is not installed: pip install 'mapmrf[hdf5]'") from None
+        raise FormatError(
+            f"{path}: HDF5 files need h5py: pip install 'mapmrf[hdf5]' ('.[hdf5]' in a checkout)"
+        ) from None
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

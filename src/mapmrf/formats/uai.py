@@ -178,7 +178,7 @@ def _first_repeat(scope: Floats, scope_ptr: Ints) -> int | None:
     """Position in `scope` of the first variable that repeats an earlier one of the same factor."""
     arity = np.diff(scope_ptr)
     found = list[int]()
-    for k in np.unique(arity[arity > 1]).tolist():
+    for k in np.flatnonzero(np.bincount(arity[arity > 1])).tolist():
         places = scope_ptr[:-1][arity == k, None] + np.arange(k)
         order = np.argsort(scope[places], axis=1, kind="stable")
         places = np.take_along_axis(places, order, axis=1)

@@ -73,7 +73,7 @@ class Toulbar2(Method):
 
     def supports(self, problem: Problem) -> str | None:
         if importlib.util.find_spec("pytoulbar2") is None:
-            return "needs the optional extra: pip install 'mapmrf[exact]'"
+            return "needs the optional extra: pip install 'mapmrf[exact]' ('.[exact]' in a checkout)"
         return None
 
     def start(self, problem: Problem, seed: int, initial: Start) -> Toulbar2Run:

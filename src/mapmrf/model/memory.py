@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mapmrf.errors import GraphError, OptionError
@@ -31,8 +30,8 @@ def machine_bytes() -> float:
     except (AttributeError, ValueError, OSError):
         size = math.inf
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # control groups, of both versions
-        with suppress(OSError, ValueError):
-            size = min(size, float(Path("/sys/fs/cgroup", name).read_text(encoding="ascii")))
+        with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}", encoding="ascii") as file:
+            size = min(size, float(file.read()))
     return size
 
 
@@ -58,7 +57,8 @@ def _pages(field: int) -> int:
     """A field of Linux's page counts for this process, in bytes."""
     import resource
 
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[field]) * resource.getpagesize()
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[field]) * resource.getpagesize()
 
 
 @contextmanager
@@ -122,8 +122,8 @@ class MemoryBudget(NamedTuple):
         """The budget for a model of this size: the given limit, or what the system allows."""
         if limit is not None:
             return cls(limit, PROGRAM + model)
-        machine, space = machine_bytes(), resident_bytes() + address_space()
-        if space < machine:
+        machine, space = machine_bytes(), address_space()
+        if space < math.inf and (space := space + resident_bytes()) < machine:
             return cls(space, resident_bytes() + KERNELS, "ulimit -v allows")
         return cls(machine, PROGRAM + model, "this machine has")
 

@@ -366,7 +366,9 @@ def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
     try:
         import networkx as nx
     except ImportError:
-        raise ImportError("drawing a factor graph needs networkx: pip install 'mapmrf[plots]'") from None
+        raise ImportError(
+            "drawing a factor graph needs networkx: pip install 'mapmrf[plots]' ('.[plots]' in a checkout)"
+        ) from None
     n = len(radius)
     graph = nx.empty_graph(n)
     graph.add_edges_from(edges.tolist())

@@ -19,7 +19,7 @@ BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "
 INK, MUTED = "#333333", "#777777"
 CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
 """Colours of curves, by Okabe and Ito: safe for colour-blind readers."""
-NO_MATPLOTLIB = "plots need matplotlib: pip install 'mapmrf[plots]'"
+NO_MATPLOTLIB = "plots need matplotlib: pip install 'mapmrf[plots]' ('.[plots]' in a checkout)"
 MOST_SQUARES = 12  # number of labels up to which there is a legend; beyond, a colour bar
 
 Rgb = tuple[float, float, float]

@@ -101,11 +101,14 @@ class Incumbent:
         self.graph, self.scale = graph, graph
         self._evaluator = Evaluator.of(graph, threads) if graph.n_factors >= KERNEL_FACTORS else None
         self.labels: Ints = np.array(labels, dtype=np.int64)
+        self.value = math.nan  # not known yet
         self.value = self.evaluate(self.labels)
         self.bound = bound
         self._shortfall: Shortfall | None = None
 
     def evaluate(self, labels: Ints) -> float:
+        if self.value == self.value and np.array_equal(labels, self.labels):  # known, and labels often come again
+            return self.value
         if self._evaluator is not None:
             try:
                 return self._evaluator.value(labels)

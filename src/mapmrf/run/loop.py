@@ -198,7 +198,7 @@ class Run(Loop):
         for method in (self.method, self.polisher):
             if method is not None:
                 try:
-                    method.load(self.clock.attempt(STEPPING, forms.graph_for, method))
+                    self.clock.attempt(STEPPING, forms.graph_for, method)
                 except CallAbandoned:
                     self.unloaded = True
 

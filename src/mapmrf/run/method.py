@@ -217,9 +217,6 @@ class Method(ABC):
         """Return the method with options such that a run needs at most this many bytes, where options decide that."""
         return self
 
-    def load(self, graph: FactorGraph) -> None:  # noqa: B027
-        """Import the modules that a run on this model needs besides the method's own."""
-
     @abstractmethod
     def start(self, problem: Problem, seed: int, initial: Start) -> Any:
         """Return the state of a new run."""

@@ -7,17 +7,14 @@ A package declares methods, formats and bridges as entry points of the groups ``
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import importlib.util
 import inspect
 import logging
 import pkgutil
 import re
 import sys
-import traceback
 from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 from mapmrf.errors import MapMRFError, OptionError, UnknownName, suggestion
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from mapmrf.run.method import Method
 
 DEFAULT_METHOD = "auto"
@@ -148,6 +147,8 @@ def make_method(method: str | Method, options: dict[str, Any], also: Iterable[st
 
 @cache
 def declared(group: str) -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # takes longer to import than a small model to solve
+
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=group):
         if entry.name in found and entry.value != found[entry.name].value:
@@ -232,6 +233,9 @@ def _module_of(path: str) -> ModuleType:
 @cache
 def _run_file(path: str, changed: int, size: int) -> ModuleType:
     """Import a file, as of a modification time, as a separate module."""
+    import hashlib  # most runs have no method from a file
+    import traceback
+
     name = f"{_PREFIX}{Path(path).stem}_{hashlib.sha256(path.encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not Path(path).is_file():

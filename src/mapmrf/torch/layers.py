@@ -21,7 +21,7 @@ from mapmrf.run.result import Result
 try:
     import torch
 except ModuleNotFoundError:
-    raise ImportError("mapmrf.torch needs PyTorch: pip install 'mapmrf[torch]'") from None
+    raise ImportError("mapmrf.torch needs PyTorch: pip install 'mapmrf[torch]' ('.[torch]' in a checkout)") from None
 
 
 class MapLayer(torch.nn.Module):

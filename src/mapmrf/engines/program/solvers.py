@@ -560,7 +560,7 @@ def highs_failure() -> str | None:
 def scip_failure() -> str | None:
     """Return why SCIP cannot be loaded, in one line; None if it can."""
     if importlib.util.find_spec("pyscipopt") is None:
-        return "SCIP needs the optional extra: pip install 'mapmrf[exact]'"
+        return "SCIP needs the optional extra: pip install 'mapmrf[exact]' ('.[exact]' in a checkout)"
     return _failure("pyscipopt", "SCIP")
 
 

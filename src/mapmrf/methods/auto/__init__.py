@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -114,13 +112,6 @@ class Auto(Phases):
 
     def within(self, graph: FactorGraph, left: float) -> Auto:
         return replace(self, memory=min(self.memory, max(1.0, left / 2 / 2**20)))
-
-    def load(self, graph: FactorGraph) -> None:
-        """Import the kernels, unless the model is tiny or may be an assignment problem, which need none."""
-        if graph.constraints is not None:
-            return
-        if "mapmrf.methods.trws" in sys.modules or small_order(graph, self.elimination_entries) is None:
-            importlib.import_module("mapmrf.methods.trws")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AutoRun | ConstrainedRun:
         if problem.graph.constraints is not None:

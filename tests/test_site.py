@@ -120,8 +120,9 @@ def test_formulas_are_mathml_on_every_page(site: Path) -> None:
 
 def test_signatures_are_wrapped(site: Path) -> None:
     """A signature has a line per parameter once it is longer than the page is wide."""
-    text = (site / "api" / "index.html").read_text(encoding="utf-8")
-    signatures = re.findall(r'<div class="[^"]*doc-signature[^"]*">.*?<code>(.*?)</code>', text, re.DOTALL)
+    texts = [page.read_text(encoding="utf-8") for page in (site / "api").rglob("*.html")]
+    shown = r'<div class="[^"]*doc-signature[^"]*">.*?<code>(.*?)</code>'
+    signatures = [found for text in texts for found in re.findall(shown, text, re.DOTALL)]
     plain = [re.sub(r"<[^>]+>", "", one) for one in signatures]
     assert len(plain) > 100
     assert [line for one in plain for line in one.splitlines() if len(line.strip()) > 100] == []

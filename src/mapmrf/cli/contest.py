@@ -102,7 +102,14 @@ def uai(
 
 @dataclass(frozen=True)
 class Contest:
-    """The task that an evaluation sets."""
+    """The task that an evaluation sets.
+
+    Examples
+    --------
+    >>> from mapmrf.cli.contest import Contest
+    >>> Contest("grid.uai", evidence=None, result="grid.uai.MPE", seconds=60.0).task
+    'MPE'
+    """
 
     model: str
     evidence: str | None  # a file, which may be absent
@@ -115,7 +122,15 @@ class Contest:
 
 
 def contest_from(arguments: Sequence[str], environ: Mapping[str, str]) -> Contest:
-    """Read the task from the command line and the environment."""
+    """Read the task from the command line and the environment.
+
+    Examples
+    --------
+    >>> from mapmrf.cli.contest import contest_from
+    >>> contest = contest_from(["nets/grid.uai", "grid.uai.evid", "grid.uai.query", "MPE"], {"INF_TIME": "60"})
+    >>> contest.result, contest.seconds
+    ('grid.uai.MPE', 60.0)
+    """
     # Four arguments are ``MODEL EVID QUERY TASK`` (UAI 2014, 2016) or ``MODEL EVID SEED TASK`` (UAI 2010, PIC 2011).
     # Without arguments everything is in variables (UAI 2022).
     if not arguments:

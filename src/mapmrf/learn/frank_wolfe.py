@@ -230,7 +230,7 @@ class StructuredClassifier:
         return [self.trained_.predict(model).labels for model in models]
 
     def score(self, models: Sequence[LinearModel], truths: Sequence[ArrayLike]) -> float:
-        """The share of the variables of all models that get their true label."""
+        """The share of the variables of all models that get their true label, in `truths`: (n_vars,) for each."""
         pairs = _pairs(self.predict(models), truths)
         return float(np.mean(np.concatenate([np.asarray(labels) == truth for labels, truth in pairs])))
 

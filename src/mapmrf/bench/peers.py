@@ -363,18 +363,14 @@ def _pgmpy_network(graph: FactorGraph) -> Any:
     from pgmpy.factors.discrete import DiscreteFactor
     from pgmpy.models import DiscreteMarkovNetwork
 
+    from mapmrf.bridges.dimod import pair_tables
+
     network = DiscreteMarkovNetwork()
     network.add_nodes_from([f"x{i}" for i in range(graph.n_vars)])
-    tables: dict[tuple[int, int], Any] = {}
-    for a in range(graph.n_factors):
-        i, j = graph.scope_of(a).tolist()
-        table = graph.table(a) if i < j else graph.table(a).T
-        pair = (min(i, j), max(i, j))
-        tables[pair] = tables.get(pair, 0.0) + table
     for i in range(graph.n_vars):
         block = graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
         network.add_factors(DiscreteFactor([f"x{i}"], [len(block)], block - block.min()))
-    for (i, j), table in tables.items():
+    for (i, j), table in pair_tables(graph).items():
         network.add_edge(f"x{i}", f"x{j}")
         network.add_factors(DiscreteFactor([f"x{i}", f"x{j}"], table.shape, table - table.min()))
     return network

@@ -220,7 +220,16 @@ def _machine(records: Sequence[Record]) -> str:
 
 def _maps(mine: Group) -> str:
     """Maps of the first grid models of a set, or a line that says why there are none."""
-    drawable = [(model, found) for _, model in mine.models if (found := _drawable(mine, model))]
+    drawable = []
+    for _, model in mine.models:
+        found = []  # the first record of every run that has a shape and labels
+        for method, run in mine.runs:
+            for record in mine.cells.get((model, run), [])[:1]:
+                if record.get("shape") and record.get("labels"):
+                    name = run if method == run or method not in COLUMNS else f"{run} ({COLUMNS[method]})"
+                    found.append((name, record))
+        if found:
+            drawable.append((model, found))
     shown = [_model_maps(model, found) for model, found in drawable[:8]]
     name = html.escape(title(mine.name))
     if not shown:
@@ -238,17 +247,6 @@ def _reason(mine: Group) -> str:
         return f"a record keeps the labels of models of up to {MAX_LABELS} variables only"
     about = _WHY.get(family(mine.name))
     return f"its variables are {about}" if about else "no model is a grid in reading order"
-
-
-def _drawable(mine: Group, model: str) -> list[tuple[str, Record]]:
-    """The first record of every run on a model that has a shape and labels."""
-    found = []
-    for method, run in mine.runs:
-        for record in mine.cells.get((model, run), [])[:1]:
-            if record.get("shape") and record.get("labels"):
-                name = run if method == run or method not in COLUMNS else f"{run} ({COLUMNS[method]})"
-                found.append((name, record))
-    return found
 
 
 def _model_maps(model: str, found: Sequence[tuple[str, Record]]) -> str:

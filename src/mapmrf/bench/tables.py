@@ -69,18 +69,14 @@ def tables(records: Iterable[Record]) -> list[Table]:
     if len(groups) > 1:
         made += [make("all", "All sets", groups) for make in (overview, targets, significance)]
     for mine in groups:
-        made += [replace(table, of=mine.name) for table in _of_set(mine)]
+        name = title(mine.name)
+        own = [overview(mine.name, name, [mine])]
+        if family(mine.name) in SUMMARISED:
+            own += [*(by_set(mine, measure) for measure in MEASURES), kind_counts(mine)]
+        own += [*(by_model(mine, measure) for measure in MEASURES), kinds(mine), bounds(mine)]
+        own += [targets(mine.name, name, [mine]), significance(mine.name, name, [mine])]
+        made += [replace(table, of=mine.name) for table in own]
     return [table for table in made if table.rows]
-
-
-def _of_set(mine: Group) -> list[Table]:
-    name = title(mine.name)
-    made = [overview(mine.name, name, [mine])]
-    if family(mine.name) in SUMMARISED:
-        made += [by_set(mine, measure) for measure in MEASURES]
-        made.append(kind_counts(mine))
-    made += [*(by_model(mine, measure) for measure in MEASURES), kinds(mine), bounds(mine)]
-    return [*made, targets(mine.name, name, [mine]), significance(mine.name, name, [mine])]
 
 
 # -- the sets ---------------------------------------------------------------------------------------------------------

@@ -470,13 +470,13 @@ def to_dqm(graph: FactorGraph) -> Any:
     for i, label in enumerate(labels):
         dqm.add_variable(int(graph.card[i]), label=label)
         dqm.set_linear(label, -graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]])
-    for (i, j), table in _pair_tables(graph).items():
+    for (i, j), table in pair_tables(graph).items():
         dqm.set_quadratic(labels[i], labels[j], -table)
     dqm.offset = -graph.constant
     return dqm
 
 
-def _pair_tables(graph: FactorGraph) -> dict[tuple[int, int], Floats]:
+def pair_tables(graph: FactorGraph) -> dict[tuple[int, int], Floats]:
     """The sum of the factors on each pair of variables; setting them one by one would overwrite."""
     found: dict[tuple[int, int], Floats] = {}
     for a in range(graph.n_factors):

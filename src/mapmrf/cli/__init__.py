@@ -235,16 +235,11 @@ def memory_limit() -> float | None:
     return None if context is None else context.meta.get(_MEMORY)
 
 
-def _drop_old(context: click.Context, parameter: click.Parameter, force: bool) -> None:
-    if force:
-        drop_old()
-
-
 force_option = click.option(
     "--force",
     is_flag=True,
     expose_value=False,
-    callback=_drop_old,
+    callback=lambda context, parameter, force: drop_old() if force else None,
     help="Overwrite files without keeping the old ones as FILE~.",
 )
 """Takes effect when files are written."""

@@ -76,11 +76,6 @@ class SolveRequest(SimpleNamespace):
     def in_parts(self) -> bool:
         return len(self.models) == 1 and Path(self.models[0], "parts.json").is_file()
 
-    @property
-    def is_batch(self) -> bool:
-        to_folder = self.output is not None and is_folder(self.output)
-        return self.several or self.backend is not None or to_folder or self.evidence_table is not None
-
     def refuse_for(self, kind: str, text: str) -> None:
         defaults = solve.make_context("solve", ["MODEL"]).params
         for name in REFUSED[kind]:
@@ -134,10 +129,6 @@ class SolveRequest(SimpleNamespace):
             yield
         finally:
             timer.cancel()
-
-
-def is_folder(output: str) -> bool:
-    return output.endswith("/") or Path(output).is_dir()
 
 
 def arguments_of(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -222,7 +213,8 @@ def solve(**options: Any) -> int:
     if request.in_parts:
         request.refuse_for("parts", "does not apply to a model in parts")
         return _solve_parts(request, request.values("lslp"))
-    if request.is_batch:
+    to_folder = request.output is not None and (request.output.endswith("/") or Path(request.output).is_dir())
+    if request.several or request.backend is not None or to_folder or request.evidence_table is not None:
         if request.evidence_table is not None and len(request.models) > 1:
             raise OptionError(f"--evidence-table: found {len(request.models)} models, expected one")
         if request.resume and (request.evidence_table is not None or request.output is None):

@@ -235,7 +235,10 @@ def _try(url: str, part: Path, listener: Callable[[int, int | None], None]) -> s
             return said
         raise (NotOnServer if answer.status_code in (404, 410) else DownloadError)(f"{url}: {said}") from None
     except (OSError, RequestException) as error:
-        return _first_cause(error)
+        cause: BaseException = error  # the system's message, without those of the libraries in between
+        while cause.__context__ is not None:
+            cause = cause.__context__
+        return getattr(cause, "strerror", None) or " ".join(str(cause).split()) or type(cause).__name__
 
 
 def _transfer(url: str, part: Path, listener: Callable[[int, int | None], None]) -> None:
@@ -281,13 +284,6 @@ class _DownloadBar:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-def _first_cause(error: BaseException) -> str:
-    """The system's message, without those of the libraries in between."""
-    while error.__context__ is not None:
-        error = error.__context__
-    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 
 def _place(entry: Entry, target: Path, part: Path) -> None:

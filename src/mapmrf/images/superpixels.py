@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints, short
 from mapmrf.errors import GraphError, OptionError
@@ -191,7 +191,14 @@ def superpixel_model(
     >>> label_image(mapmrf.solve(graph), segments).tolist()
     [[0, 0, 1], [0, 0, 1]]
     """
-    given, regions = _region_unaries(unary, segments)
+    given = as_given(unary, "unary")
+    if given.ndim != 2 or given.size == 0:
+        raise GraphError(f"unary has shape {given.shape}, expected (n_segments, L)")
+    regions, n = _regions(segments), len(given)
+    if regions.max() >= n:
+        raise GraphError(
+            f"segments go up to {regions.max()}, expected 0 to {n - 1}: unary has {n} rows, one per region"
+        )
     check_weight(weight)
     n_labels = given.shape[1]
     table = base_table(smoothness, n_labels, truncation, values, costs)
@@ -213,19 +220,6 @@ def superpixel_model(
     weights = weight * touching.lengths
     used = weights > 0
     return PairTerms(short(touching.pairs[used].reshape(-1)), table, weights[used]).model(unaries)
-
-
-def _region_unaries(unary: ArrayLike, segments: ArrayLike) -> tuple[NDArray[Any], Ints]:
-    """The unaries, one row per region, and the regions of the pixels."""
-    given = as_given(unary, "unary")
-    if given.ndim != 2 or given.size == 0:
-        raise GraphError(f"unary has shape {given.shape}, expected (n_segments, L)")
-    regions, n = _regions(segments), len(given)
-    if regions.max() >= n:
-        raise GraphError(
-            f"segments go up to {regions.max()}, expected 0 to {n - 1}: unary has {n} rows, one per region"
-        )
-    return given, regions
 
 
 def label_image(result: Result | ArrayLike, segments: ArrayLike) -> Ints:

@@ -457,7 +457,11 @@ def unary_from_stereo(
     one, other = (_channels(picture, channel_axis) for picture in (left, right))
     if one.shape != other.shape or one.ndim != 3:
         raise GraphError(f"the images have shapes {one.shape} and {other.shape}, expected one (H, W, C) for both")
-    steps = _disparities(disparities, one.shape[1])
+    (height, width), steps = one.shape[:2], as_ints(disparities, "disparities")
+    steps = np.arange(int(steps)) if steps.ndim == 0 else steps
+    if steps.ndim != 1 or len(steps) == 0 or steps.min() < 0 or steps.max() >= width:
+        found = f"{steps.min()} to {steps.max()}" if steps.size else "none"
+        raise OptionError(f"disparities are {found}, expected whole numbers from 0 to {width - 1}, the width minus 1")
     if window is None:
         window = 5 if matching == "census" else 1
     if matching not in get_args(Matching):
@@ -465,7 +469,8 @@ def unary_from_stereo(
     _check_window(window, *((3, 7) if matching == "census" else (1, math.inf)))
     check_truncation(truncation)
     check_weight(weight)
-    height, width = one.shape[:2]
+    from scipy.ndimage import uniform_filter
+
     unary, total, rows = np.empty((height, width, len(steps))), 0.0, height
     if matching == "census":
         one_code, other_code = census(one.mean(axis=-1), window), census(other.mean(axis=-1), window)
@@ -476,7 +481,8 @@ def unary_from_stereo(
             if matching == "census":
                 cost = _n_bits(one_code[some, d:] ^ other_code[some, : width - d]) / (window * window - 1)
             else:
-                cost = _box_mean(np.abs(one[:, d:] - other[:, : width - d]).mean(axis=-1), window)
+                cost = np.abs(one[:, d:] - other[:, : width - d]).mean(axis=-1)
+                cost = cost if window == 1 else uniform_filter(cost, window, mode="nearest")
             total += float(cost.sum())
             unary[some, d:, k] = cost
     mean = total / (height * int((width - steps).sum()))
@@ -526,24 +532,6 @@ def _n_bits(words: NDArray[np.uint64]) -> NDArray[np.uint8]:
     n_bits = np.array([number.bit_count() for number in range(256)], dtype=np.uint8)
     of_bytes = n_bits[np.ascontiguousarray(words).view(np.uint8)].reshape(*words.shape, 8)
     return np.asarray(of_bytes.sum(axis=-1, dtype=np.uint8))
-
-
-def _box_mean(values: Floats, window: int) -> Floats:
-    """Mean over a square window; beyond the border, the nearest value is used."""
-    if window == 1:
-        return values
-    from scipy.ndimage import uniform_filter
-
-    return np.asarray(uniform_filter(values, window, mode="nearest"))
-
-
-def _disparities(disparities: int | ArrayLike, width: int) -> Ints:
-    steps = as_ints(disparities, "disparities")
-    steps = np.arange(int(steps)) if steps.ndim == 0 else steps
-    if steps.ndim != 1 or len(steps) == 0 or steps.min() < 0 or steps.max() >= width:
-        found = f"{steps.min()} to {steps.max()}" if steps.size else "none"
-        raise OptionError(f"disparities are {found}, expected whole numbers from 0 to {width - 1}, the width minus 1")
-    return steps
 
 
 def _check_window(window: int, least: int, most: float) -> None:

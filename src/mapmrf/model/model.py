@@ -141,13 +141,6 @@ class Model:
     def from_qubo(cls, coefficients: Mapping[Any, float] | ArrayLike, *, offset: float = 0.0) -> Model:
         """A QUBO, to be minimised: see `mapmrf.bridges.from_qubo`. Further numbers are costs.
 
-        Parameters
-        ----------
-        coefficients : (n, n)
-            An array, or a mapping from pairs of labels to numbers.
-        offset
-            A constant of the energy.
-
         Examples
         --------
         >>> import mapmrf
@@ -190,13 +183,6 @@ class Model:
     ) -> Model:
         """A variable for each node and a factor for each edge: see `mapmrf.bridges.from_networkx`.
 
-        Parameters
-        ----------
-        unary, pairwise, weight
-            Attributes of nodes and edges with their log potentials, and with multipliers of edges.
-        default : (n_states, n_states)
-            Table for all edges without their own.
-
         Examples
         --------
         >>> import networkx, mapmrf
@@ -206,8 +192,7 @@ class Model:
         """
         from mapmrf.bridges.networkx import from_networkx
 
-        found = from_networkx(graph, unary=unary, pairwise=pairwise, default=default, weight=weight)
-        return cls.from_graph(found)
+        return cls.from_graph(from_networkx(graph, unary=unary, pairwise=pairwise, default=default, weight=weight))
 
     @classmethod
     def from_pandas(
@@ -487,7 +472,9 @@ class Model:
         states = configuration if isinstance(configuration, tuple | list) else (configuration,)
         if len(states) != len(variables):
             raise GraphError(f"{what}: {configuration!r} has {len(states)} states, expected {len(variables)}")
-        return tuple(_state_of(variable, state) for variable, state in zip(variables, states, strict=True))
+        names = Names(tuple(each.name for each in variables), tuple(each.states for each in variables))
+        card = np.array([each.n_states for each in variables])
+        return tuple(locate_state(names, card, k, state) for k, state in enumerate(states))
 
     def _listed(
         self, variables: list[Variable], table: Mapping[Any, float], default: float | None, what: str
@@ -533,11 +520,6 @@ def _state_names(name: str, states: int | Iterable[str | bool]) -> tuple[str, ..
         twice = next(state for k, state in enumerate(found) if state in found[:k])
         raise GraphError(f"variable {name!r}: two states are named {twice!r}")
     return found
-
-
-def _state_of(variable: Variable, state: Any) -> int:
-    names = Names((variable.name,), (variable.states,))
-    return locate_state(names, np.array([variable.n_states]), 0, state)
 
 
 def _log_potentials(numbers: Floats, values: str, what: str) -> Floats:

@@ -85,11 +85,14 @@ def marginal_map(
     rest, kept = sum_out(model, others, memory * 2**20) if others else (model, list(range(model.n_vars)))
     left = None if time_limit is None else max(0.0, time_limit - (time.perf_counter() - began))
     result = solve(rest, chosen, time_limit=left, seed=seed, threads=threads)
-    place = np.searchsorted(kept, asked)
+    place, names = np.searchsorted(kept, asked), given.names
+    if names is not None:
+        states = None if names.states is None else tuple(names.states[i] for i in asked)
+        names = Names(tuple(names.variables[i] for i in asked), states)
     return replace(
         result,
         labels=result.labels[place],
-        names=names_of(given.names, asked),
+        names=names,
         mu_v=None,
         runtime=time.perf_counter() - began,
         details={**result.details, "summed": float(given.n_vars - len(asked))},
@@ -141,10 +144,3 @@ def query_indices(graph: FactorGraph, variables: Iterable[int | str]) -> list[in
             raise OptionError(f"variable {variable!r} is asked for twice")
         asked.append(i)
     return asked
-
-
-def names_of(names: Names | None, some: list[int]) -> Names | None:
-    if names is None:
-        return None
-    states = None if names.states is None else tuple(names.states[i] for i in some)
-    return Names(tuple(names.variables[i] for i in some), states)

@@ -27,9 +27,9 @@ def test_the_stubs_of_the_package_are_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("page", "table"),
     [
-        ("README.md", "methods"),
         ("docs/how-to-choose.md", "all_methods"),
         ("docs/formats.md", "formats"),
+        ("docs/methods/index.md", "methods"),
         ("docs/methods/index.md", "overview"),
         *((f"docs/methods/{name}.md", "options") for name in sorted(mapmrf.methods())),
     ],

@@ -48,6 +48,8 @@ def ranges(starts: ArrayLike, counts: ArrayLike) -> Ints:
 
 def short(values: Ints) -> Ints:
     """Return integers in 32 bits where they fit, for half the memory. For indices that are not computed with."""
+    if values.dtype == np.int32:
+        return values
     fits = len(values) == 0 or (values.min() >= -(2**31) and values.max() < 2**31)
     return values.astype(np.int32 if fits else np.int64, copy=False)
 

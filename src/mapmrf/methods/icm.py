@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -59,7 +60,7 @@ class ICM(Method):
             labels = segment_argmax(graph.theta_v, graph.var_ptr)
         ascent = Ascent(problem) if graph.constraints is None else ConstrainedAscent(problem)
         ascent.restart(labels)
-        return ICMRun(ascent, np.random.default_rng(seed))
+        return ICMRun(ascent, seed)
 
     def step(self, problem: Problem, state: ICMRun) -> Progress:
         n = problem.n_vars
@@ -79,5 +80,9 @@ class ICM(Method):
 @dataclass
 class ICMRun:
     ascent: Ascent | ConstrainedAscent
-    random: np.random.Generator
+    seed: int
     ended: int = 0
+
+    @cached_property
+    def random(self) -> np.random.Generator:
+        return np.random.default_rng(self.seed)  # takes as long as an ascent on a few variables, which needs none

@@ -440,9 +440,9 @@ def check_labels(labels: ArrayLike | Mapping[Any, Any], card: Ints, names: Names
     if found.shape != card.shape:
         shape = "" if found.ndim == 1 else f" of shape {found.shape}"
         raise GraphError(f"{found.size} labels{shape}, expected one for each of the {len(card)} variables")
-    bad = np.flatnonzero((found < 0) | (found >= card))
-    if len(bad):
-        i = bad[0]
+    bad = (found < 0) | (found >= card)
+    if bad.any():
+        i = int(bad.argmax())
         raise GraphError(f"label of variable {i} is {found[i]}, expected 0 to {card[i] - 1}")
     return found
 

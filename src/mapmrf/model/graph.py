@@ -50,6 +50,8 @@ from mapmrf.model.summary import Granularity
 if TYPE_CHECKING:
     from mapmrf.constraints import Constraint, Constraints
 
+FEW = 1000  # variables, factors or edges up to which the arrays that every value needs are kept
+
 VALUE_CHUNK = 1 << 17  # factors evaluated together: keeps the intermediate arrays in the cache
 ROUND_OFF = 4 * sys.float_info.epsilon  # relative error that sums and differences of potentials are allowed
 EXACT = 1e-12
@@ -226,6 +228,11 @@ class FactorGraph:
     def stride(self) -> Ints:
         """Stride of every edge's variable in its factor's table, (n_edges,)."""
         return frozen(strides(self.card[self.scope], self.scope_ptr))
+
+    @cached_property
+    def _table_at(self) -> Ints:
+        """Where the factors' tables start in `theta_t`, (n_factors,); kept for models with few factors only."""
+        return self.table_ptr[self.table_of]
 
     @cached_property
     def unit(self) -> float:
@@ -521,6 +528,13 @@ class FactorGraph:
         """
         labels = self.check_labels(labels)
         total, unary = self.constant, self.theta_v[self.var_ptr[:-1] + labels]
+        if self.n_vars <= FEW and 0 < self.n_factors <= FEW and len(self.scope) <= FEW:
+            inside = np.add.reduceat(labels[self.scope] * self.stride, self.scope_ptr[:-1])
+            terms = self.theta_t[self._table_at + inside]
+            terms = terms if self.weight is None else terms * self.weight
+            total += float(np.add.reduce(unary))
+            total += float(np.add.reduce(terms))
+            return total if self.constraints is None else total + self.constraints.value(labels)
         for begin in range(0, self.n_vars, VALUE_CHUNK):
             total += float(unary[begin : begin + VALUE_CHUNK].sum())
         for begin in range(0, self.n_factors, VALUE_CHUNK):

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from mapmrf.errors import GraphError, OptionError
@@ -25,6 +26,12 @@ _TEXT = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([kmgt]?)(i?)b?\
 
 def machine_bytes() -> float:
     """Memory of the machine or the container in bytes; infinite where the system does not report it."""
+    return _machine_bytes(int(time.monotonic()))
+
+
+@lru_cache(maxsize=1)
+def _machine_bytes(second: int) -> float:
+    """Read once per second: a container's limit may change, but reading it takes as long as solving a tiny model."""
     try:
         size = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
@@ -287,6 +294,16 @@ RATES: dict[str, tuple[float, ...]] = {
 }
 """Measured by `python benches/footprints.py --fit`. Methods that are not listed have no estimate."""
 # fmt: on
+
+
+def surely_fits(graph: FactorGraph, left: float) -> bool:
+    """Whether any method with measured rates needs at most `left` bytes and 1 GB, by the lengths of arrays alone."""
+    entries = len(graph.theta_v) + len(graph.theta_t) + 1
+    return _HIGHEST + _SUM * (graph.n_vars + (graph.n_factors + graph.n_edges) * entries + entries) <= min(left, 1e9)
+
+
+_HIGHEST = max(rates[-1] for rates in RATES.values())
+_SUM = max(sum(rates[:-1]) for rates in RATES.values())
 
 
 def footprint_of(method: str, model: FactorGraph | Sizes) -> float | None:

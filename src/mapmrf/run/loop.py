@@ -18,7 +18,7 @@ from mapmrf.arrays import Bools, Ints, frozen, segment_max
 from mapmrf.compilation import CompilingStopped
 from mapmrf.errors import OptionError, OutOfMemory, UnsupportedModel
 from mapmrf.model.graph import EXACT, ROUND_OFF, FactorGraph
-from mapmrf.model.memory import NO_LIMIT, MemoryBudget, is_lack_of_memory, shown_bytes
+from mapmrf.model.memory import NO_LIMIT, MemoryBudget, is_lack_of_memory, shown_bytes, surely_fits
 from mapmrf.model.polytope import classify, classify_vertex, relaxed_value, vertex
 from mapmrf.model.problem import Problem
 from mapmrf.run import interrupts
@@ -267,7 +267,10 @@ class Run(Loop):
         for method in (self.method, self.polisher):
             if method is None:
                 continue
-            needed = method.footprint(self.forms.graph_for(method)) or 0.0
+            graph = self.forms.graph_for(method)
+            if type(method).footprint is Method.footprint and surely_fits(graph, budget.left):
+                continue
+            needed = method.footprint(graph) or 0.0
             reason = budget.refusal(needed)
             if reason is not None:
                 raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
@@ -397,7 +400,7 @@ class Run(Loop):
 
         def believed(point: TracePoint) -> TracePoint:
             """Drop a bound that is below the final value: it was false."""
-            false = incumbent.bounds.n_withdrawn and point.bound is not None and point.bound < incumbent.value
+            false = point.bound is not None and point.bound < incumbent.value
             return dataclasses.replace(point, bound=None, bound_now=None) if false else point
 
         status = self.verdict(status, interrupts.requested())
@@ -411,7 +414,7 @@ class Run(Loop):
             iterations=self.iterations,
             compile_time=compile_time,
             runtime=self.elapsed,
-            trace=tuple(map(believed, self.trace)),
+            trace=tuple(map(believed, self.trace) if incumbent.bounds.n_withdrawn else self.trace),
             options=self.options(),
             seed=self.seed,
             details=answer.details | incumbent.bounds.details,
@@ -455,7 +458,10 @@ class Run(Loop):
 
     def options(self) -> dict[str, Any]:
         polish = {} if self.polisher is None else {"polish": self.polisher.name}
-        return {**dataclasses.asdict(self.method), **polish}  # type: ignore[call-overload]
+        own = {item.name: getattr(self.method, item.name) for item in dataclasses.fields(self.method)}  # type: ignore[arg-type]
+        if not {type(value) for value in own.values()} <= {int, float, str, bool, type(None)}:
+            own = dataclasses.asdict(self.method)  # type: ignore[call-overload]
+        return own | polish
 
 
 # -- A model as methods see it: as it is, or with its constraints written as tables -----------------------------------
@@ -479,7 +485,7 @@ class ModelForms:
         return np.ones(len(constraints), dtype=bool)
 
     def is_rewritten(self, method: Method | None) -> bool:
-        return bool(self.lost(method).any())
+        return self.graph.constraints is not None and bool(self.lost(method).any())
 
     def rewriting_for(self, method: Method | None) -> Rewriting:
         from mapmrf.constraints.as_tables import rewrite  # models without constraints skip the import
@@ -494,7 +500,7 @@ class ModelForms:
         return self.rewriting_for(method).graph if self.is_rewritten(method) else self.graph
 
     def problem_for(self, method: Method | None) -> Problem:
-        key = self.lost(method).tobytes()
+        key = b"" if self.graph.constraints is None else self.lost(method).tobytes()
         if key not in self._problems:
             self._problems[key] = Problem.compile(self.graph_for(method), self.threads, self.memory)
         return self._problems[key]

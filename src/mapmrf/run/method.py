@@ -9,7 +9,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from numbers import Integral, Real
 from typing import (
@@ -85,14 +85,8 @@ class Progress:
 
     def traced(self, best: TracePoint, candidate: float | None, bound: float | None) -> TracePoint:
         """The trace point of this step: a point with the best so far, plus the step's own value and bound."""
-        return replace(
-            best,
-            candidate=candidate,
-            bound_now=bound,
-            relaxed_value=self.relaxed_value,
-            phase=self.phase,
-            extra=self.extra,
-        )
+        figures = (candidate, bound, self.relaxed_value, self.phase, self.extra)
+        return TracePoint(best.time, best.iterations, best.value, best.bound, *figures)
 
 
 @dataclass(slots=True)
@@ -196,6 +190,8 @@ class Method(ABC):
     """Whether the method handles constraints itself; otherwise it gets them as tables: `constraints.as_tables`."""
     native_automata: ClassVar[bool] = False
     """Whether it also handles constraints that only an automaton describes; otherwise it gets these as tables."""
+    measured_as: ClassVar[str | None] = None
+    """The method whose memory is needed, if it is not this one."""
     stops_at_gap: ClassVar[bool] = True
     """Whether the loop may end the run as soon as the gap is closed."""
 
@@ -211,7 +207,7 @@ class Method(ABC):
 
     def footprint(self, graph: FactorGraph) -> float | None:
         """Estimate the memory of a run in bytes, besides the model itself; None if unknown."""
-        return footprint_of(self.name, graph)
+        return footprint_of(self.measured_as or self.name, graph)
 
     def within(self, graph: FactorGraph, left: float) -> Method:
         """Return the method with options such that a run needs at most this many bytes, where options decide that."""
@@ -399,11 +395,21 @@ NonNegativeFloat = Annotated[float, Range(0)]
 
 def check_options(method: Any) -> None:
     """Raise OptionError for the first option whose value its annotation does not allow."""
-    for name, kinds in kinds_of(cast(Hashable, type(method))).items():
-        value = getattr(method, name)
+    cls = cast(Hashable, type(method))
+    values = [getattr(method, name) for name in kinds_of(cls)]
+    try:
+        _check_values(cls, *values)
+    except TypeError:  # a value that cannot be a key
+        _check_values.__wrapped__(cls, *values)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _check_values(cls: Any, *values: Any) -> None:
+    """Cached, as most runs have the same options: errors are not, so that they are raised every time."""
+    for (name, kinds), value in zip(kinds_of(cls).items(), values, strict=True):
         expected = [_expected(value, *kind) for kind in kinds]
         if all(expected):
-            raise OptionError(f"{method.name}: {name} is {value!r}, expected {' or '.join(expected)}")
+            raise OptionError(f"{cls.name}: {name} is {value!r}, expected {' or '.join(expected)}")
 
 
 def check_number(name: str, value: object, kind: type = float) -> None:

@@ -131,8 +131,8 @@ def make_method(method: str | Method, options: dict[str, Any], also: Iterable[st
     if not isinstance(method, str | Method):
         raise OptionError(f"method is {method!r}, expected the name of a method or a method such as mapmrf.LSLP()")
     cls = method_class(method) if isinstance(method, str) else type(method)
-    known = [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in options:
+        known = [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
         if key not in known:
             nearest = suggestion(key, [*known, *also])
             raise OptionError(f"{cls.name} has no option {key!r}{nearest}; known: {', '.join(known)}")

@@ -16,7 +16,6 @@ from mapmrf.methods.auto.relax import ExpansionTurns, RelaxationEnd, Scouts, Tri
 from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import SharedRun
 from mapmrf.model.graph import FactorGraph
-from mapmrf.model.memory import footprint_of
 from mapmrf.model.problem import Problem
 from mapmrf.run.method import NonNegativeFloat, Phases, PositiveFloat, PositiveInt, Progress, Start, running
 from mapmrf.run.repair import penalised
@@ -91,6 +90,7 @@ class Auto(Phases):
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
     native_constraints: ClassVar[bool] = True
+    measured_as: ClassVar[str] = "trws"  # the relaxation; later phases are skipped where they do not fit
 
     max_iterations: PositiveInt = 3000
     starts: PositiveInt = 5
@@ -106,12 +106,9 @@ class Auto(Phases):
     cuts_degree: NonNegativeFloat = 12.0
     branch_gap: NonNegativeFloat = 0.01
 
-    def footprint(self, graph: FactorGraph) -> float | None:
-        """Bytes that the relaxation needs; later phases are skipped where they do not fit."""
-        return footprint_of("trws", graph)
-
     def within(self, graph: FactorGraph, left: float) -> Auto:
-        return replace(self, memory=min(self.memory, max(1.0, left / 2 / 2**20)))
+        most = max(1.0, left / 2 / 2**20)
+        return self if self.memory <= most else replace(self, memory=most)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AutoRun | ConstrainedRun:
         if problem.graph.constraints is not None:

@@ -186,6 +186,12 @@ def test_importing_the_package_loads_nothing_heavy(code: str) -> None:
     assert not loaded_after(code) & HEAVY
 
 
+@pytest.mark.parametrize("method", ["lp", "cuts"])
+def test_programs_are_solved_without_scipy(method: str) -> None:
+    code = "import mapmrf; mapmrf.solve(mapmrf.FactorGraph.from_tables([3, 2], [(0, 1)], [[0, 1, 2, 5, 4, 3]]), {!r})"
+    assert "scipy" not in loaded_after(code.format(method))
+
+
 COMMANDS = (
     ("generate", "grid", "3", "4", "-o", "model.uai"),
     ("check", "model.uai"),

@@ -359,22 +359,6 @@ def test_what_is_proven_or_cut_short_is_not_polished(status: Status) -> None:
     play(Progress(0, labels=labels(1, 1)), last, polish=never)
 
 
-def test_methods_load_what_they_need_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = Recipe([2, 2]).graph()
-    events: list[str] = []
-    start = Script.start
-
-    def noted(self: Script, problem: Problem, seed: int, initial: Start) -> list[Any]:
-        events.append("start")
-        return start(self, problem, seed, initial)
-
-    monkeypatch.setattr(Script, "load", lambda self, model: events.append(f"load {model is graph}"))
-    monkeypatch.setattr(Script, "start", noted)
-    once = Script(steps=(Progress(1, finished=Status.CONVERGED),))
-    mapmrf.solve(graph, once, polish=once)
-    assert events == ["load True", "load True", "start", "start"]
-
-
 def test_an_impossible_polish_is_refused_before_the_run() -> None:
     never = Script(steps=(ZeroDivisionError(),))
     with pytest.raises(UnknownName, match="no method is named 'block', did you mean 'blocks'"):

@@ -201,14 +201,14 @@ def test_solve_bench_and_tune_take_a_method_from_a_file(graph, mine, tmp_path, m
     arguments = ["bench", model, "--methods", "mine.py:Greedy,icm", "--output", str(records), "--time-limit", "60"]
     assert CliRunner().invoke(main, arguments).exit_code == 0
     found = {record["run"]: record for record in map(json.loads, records.read_text().splitlines())}
-    assert {run: record["outcome"] for run, record in found.items()} == {"mine.py:Greedy": "done", "icm": "done"}
-    assert found["mine.py:Greedy"]["method"] == "mine.py:Greedy" and len(found["mine.py:Greedy"]["source"]) == 12
+    assert {run: record["outcome"] for run, record in found.items()} == {"greedy": "done", "icm": "done"}
+    assert found["greedy"]["method"] == "mine.py:Greedy" and len(found["greedy"]["source"]) == 12
     assert found["icm"]["source"] == ""
     assert "2 done before, 0 left" in CliRunner().invoke(main, arguments).output
     mine.write_text(GREEDY.replace("last: bool = False", "last: bool = True"))
     assert "1 runs recorded, 1 done before, 0 left" in CliRunner().invoke(main, arguments).output
     assert {run for part in group(read_records(records)) for _, run in part.runs} == {
-        "icm", *(f"mine.py:Greedy @{record['source'][:6]}" for record in read_records(records) if record["source"])
+        "icm", *(f"greedy @{record['source'][:6]}" for record in read_records(records) if record["source"])
     }  # fmt: skip
 
 

@@ -47,7 +47,9 @@ def load(packed: bytes) -> Callable[..., Any]:
     with _lock:
         binding, dynfunc = _linker()
         machine = binding.Target.from_triple(binding.get_process_triple()).create_target_machine()
-        engine = binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+        empty = binding.parse_assembly("")
+        engine = binding.create_mcjit_compiler(empty, machine)
+        engine.remove_module(empty)  # which would be compiled, too
         engine.add_object_file(binding.ObjectFileRef.from_data(found.code))
         engine.finalize_object()
         kept = []

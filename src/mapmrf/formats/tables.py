@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.arrays import Bools, Floats, Ints, distinct, offsets, ranges
 from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats.files import charge
 from mapmrf.model.builders import blocks
@@ -289,7 +289,7 @@ def with_weights(factors: Factors) -> Factors:
     if total < 64 or int(sizes[users > 0].sum()) <= n_factors:
         return factors
     units, weight = theta_t, np.ones(len(sizes))
-    for size in np.unique(sizes[users > 0]).tolist():
+    for size in distinct(sizes[users > 0]).tolist():
         members = np.flatnonzero((sizes == size) & (users > 0))
         split = _promising(theta_t, table_ptr[members], size)
         if split is not None:

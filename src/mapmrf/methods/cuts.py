@@ -40,7 +40,6 @@ from mapmrf.engines.program.solvers import (
     solve_by_scip,
 )
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.methods.lslp import LSLP
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.polytope import dual_bound
 from mapmrf.model.problem import Problem
@@ -280,6 +279,8 @@ class CutsRun(PhasedRun):
 
     def relax(self) -> Iterator[Progress]:
         """Run the LP phase of LS-LP for a bound and better labellings."""
+        from mapmrf.methods.lslp import LSLP  # takes longer to import than all else here
+
         inner = LSLP(beliefs=0, climb=False, max_iterations=self.method.lp_iterations)
         if inner.supports(self.problem) is not None:
             return

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges, short
+from mapmrf.arrays import Bools, Floats, Ints, distinct, frozen, offsets, ranges, short
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.memory import NO_LIMIT, MemoryBudget
 from mapmrf.model.structured_pairs import LEAST_STATES, PairForms, find_forms, worthwhile
@@ -265,7 +265,7 @@ def _shape_groups(graph: FactorGraph) -> Ints:
         return np.broadcast_to(np.int64(0), graph.n_factors)
     group = np.zeros(graph.n_factors, dtype=np.int64)
     n_groups = 0
-    for arity in np.unique(every):
+    for arity in distinct(every):
         members = np.flatnonzero(every == arity)
         shapes = graph.card[graph.scope[graph.scope_ptr[members][:, None] + np.arange(arity)]]
         base = int(shapes.max()) + 1

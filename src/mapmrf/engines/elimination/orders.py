@@ -9,7 +9,7 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.arrays import Floats, Ints, distinct, offsets
 from mapmrf.compilation.jit import bare, compiled
 from mapmrf.kernels.heaps_and_forests import sift
 from mapmrf.model.problem import Problem
@@ -56,7 +56,7 @@ def fill_orders(
     """
     random = np.random.default_rng(seed)
     log_card = np.log2(card.astype(np.float64))
-    weights = [np.ones(graph.n)] if len(np.unique(card)) <= 1 else [np.ones(graph.n), np.maximum(log_card, 1.0)]
+    weights = [np.ones(graph.n)] if len(distinct(card)) <= 1 else [np.ones(graph.n), np.maximum(log_card, 1.0)]
     smallest, work = float(max_entries), 0  # an integer would compile another kernel
     max_listed = 2 * len(graph.nbr) + 4 * graph.n + MAX_LISTED
     for turn in range(restarts * len(weights)):

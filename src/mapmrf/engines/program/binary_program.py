@@ -5,18 +5,15 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, short
 from mapmrf.compilation.jit import bare, compiled
 from mapmrf.engines.program.odd_cycle_separation import OddCycles, rounded
-from mapmrf.engines.program.program import Program, Rows, cost_scale
+from mapmrf.engines.program.program import Program, Rows, SparseMatrix, cost_scale, summed
 from mapmrf.model.problem import Batch, Problem
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 
 def is_compact(problem: Problem) -> bool:
@@ -48,15 +45,15 @@ class Compact:
         for batch in problem.batches:
             table = batch.tables(graph.theta_t, slice(0, batch.n))
             i, j = batch.scope.T.astype(np.int64)
-            linear += _summed(i, table[:, 2] - table[:, 0], n) + _summed(j, table[:, 1] - table[:, 0], n)
+            linear += summed(i, table[:, 2] - table[:, 0], n) + summed(j, table[:, 1] - table[:, 0], n)
             constant += float(table[:, 0].sum())
             numbers.append(np.minimum(i, j) * n + np.maximum(i, j))
             couplings.append(table[:, 0] + table[:, 3] - table[:, 1] - table[:, 2])
             sizes.append(np.abs(table).sum(axis=1))
         pairs, of = np.unique(np.concatenate(numbers), return_inverse=True)
-        coupling = _summed(of.ravel(), np.concatenate(couplings), len(pairs))
+        coupling = summed(of.ravel(), np.concatenate(couplings), len(pairs))
         # couplings below this share of their tables' entries count as 0
-        real = np.abs(coupling) > (4 * float(np.finfo(float).eps)) * _summed(
+        real = np.abs(coupling) > (4 * float(np.finfo(float).eps)) * summed(
             of.ravel(), np.concatenate(sizes), len(pairs)
         )
         pairs, coupling = pairs[real], coupling[real]
@@ -98,19 +95,23 @@ class Compact:
         return np.concatenate([(1 + spin) / 2, (1 + spin[self.first] + spin[self.second] + product) / 4])
 
     def rows_of_spins(self, cuts: SpinCuts) -> Rows:
-        from scipy import sparse
-
-        n, m = self.n, len(self.first)
-        pairs = np.arange(m)
-        # s = 2 x - 1 and d = 1 - 2 x_i - 2 x_j + 4 y, both divided by 4.
-        row = np.concatenate([np.arange(n), n + pairs, n + pairs, n + pairs])
-        column = np.concatenate([np.arange(n), self.first, self.second, n + pairs])
-        entries = np.repeat([0.5, -0.5, -0.5, 1.0], [n, m, m, m])
-        by_columns = sparse.csr_array((entries, (row, column)), shape=(n + m, n + m))
-        at_zero = np.repeat([-1.0, 1.0], [n, m])
-        in_spins = cuts.matrix(n + m)
-        matrix = (in_spins @ by_columns).tocsr()
-        matrix.eliminate_zeros()
+        """Convert rows by s = 2 x - 1 and d = 1 - 2 x_i - 2 x_j + 4 y, both divided by 4."""
+        n, width = self.n, len(self.program.cost)
+        in_spins = cuts.matrix(width)
+        columns = np.repeat(in_spins.indices[:, None].astype(np.int64), 3, axis=1)
+        entries = in_spins.data[:, None] * [-0.5, -0.5, 1.0]
+        of_pair = in_spins.indices >= n
+        pair = in_spins.indices[of_pair] - n
+        columns[of_pair, 0], columns[of_pair, 1] = self.first[pair], self.second[pair]
+        entries[~of_pair] = in_spins.data[~of_pair, None] * [0.5, 0.0, 0.0]
+        places = in_spins.rows[:, None] * width + columns
+        different, at, number = np.unique(places, return_index=True, return_inverse=True)
+        merged = summed(number.ravel(), entries.ravel(), len(different))
+        kept = np.flatnonzero(merged)
+        kept = kept[np.lexsort((-at[kept], different[kept] // width))]
+        ptr = offsets(np.bincount(different[kept] // width, minlength=cuts.n))
+        matrix = SparseMatrix(merged[kept], short(different[kept] % width), ptr, width)
+        at_zero = np.repeat([-1.0, 1.0], [n, width - n])
         return Rows(matrix, np.full(cuts.n, -np.inf), (cuts.upper - in_spins @ at_zero) / 4)
 
     def missing(self, columns: Floats, violation: float) -> Rows:
@@ -124,8 +125,6 @@ class Compact:
 
     def cycles(self, found: OddCycles) -> Rows:
         """Return odd-cycle inequalities sum_F cut - sum_{C without F} cut <= |F| - 1, halved, in x and y."""
-        from scipy import sparse
-
         counts = np.diff(found.ptr)
         sign = 2.0 * found.odd - 1.0
         before = np.arange(len(found.var)) - 1
@@ -136,28 +135,20 @@ class Compact:
         order = np.argsort(owner, kind="stable")
         order = order[entries[order] != 0]
         ptr = offsets(np.bincount(owner[order], minlength=len(counts)))
-        shape = (len(counts), len(self.program.cost))
-        matrix = sparse.csr_array((entries[order], columns[order], ptr), shape=shape)
+        matrix = SparseMatrix(entries[order], short(columns[order]), ptr, len(self.program.cost))
         upper = (np.add.reduceat(found.odd, found.ptr[:-1]) - 1) / 2 if len(counts) else np.zeros(0)
         return Rows(matrix, np.full(len(counts), -np.inf), upper.astype(np.float64))
 
 
-def _summed(place: Ints, parts: Floats, n: int) -> Floats:
-    return np.asarray(np.bincount(place, weights=parts, minlength=n), dtype=np.float64)
-
-
 def _rows(n: int, first: Ints, second: Ints, above: Bools, below: Bools) -> Rows:
     """Return rows y <= x_i and y <= x_j for the pairs `above`, and x_i + x_j - y <= 1 for the pairs `below`."""
-    from scipy import sparse  # not imported for models that need no program
-
     up, down = np.flatnonzero(above), np.flatnonzero(below)
     twice, ends = np.concatenate([up, up]), np.concatenate([first[up], second[up]])
     columns = [np.stack([n + twice, ends], axis=1).ravel(), np.stack([first[down], second[down], n + down], 1).ravel()]
     entries = [np.tile([1.0, -1.0], len(twice)), np.tile([1.0, 1.0, -1.0], len(down))]
     ptr = offsets(np.repeat([2, 3], [len(twice), len(down)]))
     upper = np.repeat([0.0, 1.0], [len(twice), len(down)])
-    shape = (len(upper), n + len(first))
-    matrix = sparse.csr_array((np.concatenate(entries), np.concatenate(columns), ptr), shape=shape)
+    matrix = SparseMatrix(np.concatenate(entries), short(np.concatenate(columns)), ptr, n + len(first))
     return Rows(matrix, np.full(len(upper), -np.inf), upper)
 
 
@@ -215,12 +206,10 @@ class SpinCuts:
     def new(self, known: SpinCuts) -> SpinCuts:
         return self.only(~np.isin(self.code, known.code))
 
-    def matrix(self, n_columns: int) -> csr_array:
-        from scipy import sparse
-
+    def matrix(self, n_columns: int) -> SparseMatrix:
         owner = np.repeat(np.arange(self.n), self.size)
         entries = np.where(np.arange(len(self.column)) < self.middle[owner], 1.0, -1.0)
-        return sparse.csr_array((entries, self.column, self.ptr), shape=(self.n, n_columns))
+        return SparseMatrix(entries, short(self.column), short(self.ptr), n_columns)
 
 
 # -- Rows of whole factors in products of spins: no configuration of a factor has a negative weight -------------------
@@ -488,10 +477,10 @@ class Products:
         n, matrix = len(form.cost), block_matrix(form.blocks, len(form.cost))
         in_spins = cuts.matrix(n)
         # a z <= b with z = 2 u - 1 is a u <= (b + a 1) / 2.
-        rows = Rows(matrix, np.full(matrix.shape[0], -np.inf), (1.0 + matrix.sum(axis=1)) / 2)
+        rows = Rows(matrix, np.full(matrix.n_rows, -np.inf), (1.0 + matrix.row_sums()) / 2)
         held = np.flatnonzero(form.blocks.forbidden)
         rows.lower[held] = rows.upper[held]
-        more = Rows(in_spins, np.full(cuts.n, -np.inf), (cuts.upper + in_spins.sum(axis=1)) / 2)
+        more = Rows(in_spins, np.full(cuts.n, -np.inf), (cuts.upper + in_spins.row_sums()) / 2)
         offset, scale = form.constant - form.scale * float(form.cost.sum()), 2 * form.scale
         u = (1 + lower) / 2, (1 + upper) / 2
         return cls(form, Program(form.cost, *u, form.n_spins, rows.plus(more), offset, scale, mass=float(n)))
@@ -505,10 +494,8 @@ class Products:
         return (columns[: self.form.n_spins] > 0.5).astype(np.int64)
 
 
-def block_matrix(blocks: FactorBlocks, n_columns: int) -> csr_array:
+def block_matrix(blocks: FactorBlocks, n_columns: int) -> SparseMatrix:
     """Return the rows of all factors, one per configuration: -sigma z <= 1, with sigma the signs of its products."""
-    from scipy import sparse
-
     row, column, sign = [], [], []
     for size in np.unique(np.diff(blocks.ptr)):
         at = blocks.ptr[:-1][np.diff(blocks.ptr) == size]
@@ -518,8 +505,8 @@ def block_matrix(blocks: FactorBlocks, n_columns: int) -> csr_array:
         row.append(np.repeat(at[:, None] + np.arange(size), n_products))
         column.append(np.tile(blocks.column[at[:, None] + m][:, None, :], (1, int(size), 1)).ravel())
         sign.append(np.tile((2.0 * parity - 1.0).ravel(), len(at)))
-    entries = np.concatenate(sign), (np.concatenate(row), np.concatenate(column))
-    return sparse.csr_array(entries, shape=(int(blocks.ptr[-1]), n_columns))
+    shape = (int(blocks.ptr[-1]), n_columns)
+    return SparseMatrix.of_entries(np.concatenate(sign), np.concatenate(row), np.concatenate(column), shape)
 
 
 def _allowed(tables: Floats) -> tuple[Floats, Bools]:

@@ -402,7 +402,7 @@ def _solved(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
 def _dual(problem: Problem, compact: Compact, rows: Rows, weights: Floats) -> CycleDual:
     """Convert row multipliers: rows with one y, those of y = x_i x_j, become messages; rows with several are cycles."""
     matrix, n, scale = rows.matrix, compact.n, compact.program.scale
-    owner = np.repeat(np.arange(rows.n), np.diff(matrix.indptr))
+    owner = np.repeat(np.arange(rows.n), np.diff(matrix.ptr))
     is_y = matrix.indices >= n
     n_y = np.bincount(owner[is_y], minlength=rows.n)
     cycles = np.flatnonzero((n_y > 1) & (weights > 0))

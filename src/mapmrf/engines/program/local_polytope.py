@@ -11,7 +11,7 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_argmax
 from mapmrf.constraints.flat import PARITY, WITHIN, Constraints
 from mapmrf.constraints.kinds.linear import extreme_sums
 from mapmrf.engines.program.binary_program import Compact, is_compact
-from mapmrf.engines.program.program import Program, Rows, block_losses, cost_scale, lagrangian
+from mapmrf.engines.program.program import Program, Rows, SparseMatrix, block_losses, cost_scale, lagrangian
 from mapmrf.model.polytope import configuration, dual_bound
 from mapmrf.model.problem import Batch, Problem
 
@@ -43,19 +43,17 @@ class LocalPolytope:
         scale = cost_scale(cost, cost)
         n_mass = int(np.count_nonzero(linked))
         rhs = np.repeat([1.0, 0.0], [n_mass, problem.n_edge_states])
-        from scipy import sparse  # not imported for models that need no program
-
         states = np.flatnonzero(np.repeat(linked, graph.card)).astype(np.int32)
         margins = [_marginal_rows(problem, batch) for batch in problem.batches]
         counts, columns, values = zip((graph.card[linked], states, np.ones(len(states))), *margins, strict=True)
         parts = (np.concatenate(values), np.concatenate(columns), offsets(np.concatenate(counts)))
-        matrix = sparse.csr_array(parts, shape=(len(parts[2]) - 1, problem.n_states + problem.n_configs))
+        matrix = SparseMatrix(*parts, n_columns=problem.n_states + problem.n_configs)
         program = Program(
             cost / scale,
             lower=np.zeros(len(cost)),
             upper=np.ones(len(cost)),
             n_integer=int(np.count_nonzero(allowed[: problem.n_states])),
-            rows=Rows(matrix if allowed.all() else matrix[:, entries], rhs, rhs),
+            rows=Rows(matrix if allowed.all() else matrix.only_columns(entries), rhs, rhs),
             offset=graph.constant + float(np.concatenate([best_v, best_f]).sum()),
             scale=scale,
             mass=float(n_mass + problem.n_factors),  # every variable and every factor has mass 1
@@ -265,17 +263,14 @@ class _RowBuilder:
         self.upper.append(upper)
 
     def program(self, constraints: Constraints) -> Program:
-        from scipy import sparse  # not imported for models that need no program
-
         base, n_extra = self.base.program, len(self.extras)
         places = [[n_extra + column if column >= 0 else -1 - column for column, _ in row] for row in self.rows]
         data = np.array([factor for row in self.rows for _, factor in row])
-        ptr = np.cumsum([0, *(len(row) for row in self.rows)])
-        shape = (len(self.rows), n_extra + len(base.cost))
+        ptr = offsets([len(row) for row in self.rows])
         indices = np.array([place for row in places for place in row], dtype=np.int32)
-        more = Rows(sparse.csr_array((data, indices, ptr), shape=shape), np.array(self.lower), np.array(self.upper))
-        none = sparse.csr_array((base.rows.n, n_extra))
-        wide = sparse.hstack([none, base.rows.matrix], format="csr")
+        matrix = SparseMatrix(data, indices, ptr, n_extra + len(base.cost))
+        more = Rows(matrix, np.array(self.lower), np.array(self.upper))
+        wide = base.rows.matrix.shifted(n_extra)
         price = [-float(constraints.penalty[c]) if power < 0 else 0.0 for c, power in self.extras]
         return Program(
             cost=np.concatenate([np.array(price) / base.scale, base.cost]),

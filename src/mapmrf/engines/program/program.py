@@ -4,25 +4,94 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, segment_max
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, segment_max, short
 from mapmrf.model.problem import Problem
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 DUAL_TOL = 1e-9  # dual feasibility tolerance of branch and cut: possible error of a reduced cost, in the program's unit
 ROUND_OFF = 8 * float(np.finfo(float).eps)  # relative error that long sums over a program are allowed
+
+
+def summed(place: Ints, parts: Floats, n: int) -> Floats:
+    return np.asarray(np.bincount(place, weights=parts, minlength=n), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseMatrix:
+    """A matrix by rows: row r has `data[ptr[r]:ptr[r + 1]]` in columns `indices[ptr[r]:ptr[r + 1]]`.
+
+    Not scipy.sparse: its import takes longer than many a model, and solvers need the arrays only.
+    """
+
+    data: Floats
+    indices: Ints
+    ptr: Ints
+    n_columns: int
+
+    @classmethod
+    def of_entries(cls, data: Floats, rows: Ints, columns: Ints, shape: tuple[int, int]) -> SparseMatrix:
+        """Sort entries in any order, at most one per place."""
+        order = np.lexsort((columns, rows))
+        ptr = offsets(np.bincount(rows, minlength=shape[0]))
+        return cls(data[order], short(columns[order]), ptr, shape[1])
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.ptr) - 1
+
+    @cached_property
+    def rows(self) -> Ints:
+        """The row of every entry."""
+        return np.repeat(np.arange(self.n_rows), np.diff(self.ptr))
+
+    def __matmul__(self, x: Floats) -> Floats:
+        return summed(self.rows, self.data * x[self.indices], self.n_rows)
+
+    def transposed_times(self, y: Floats, sizes: bool = False) -> Floats:
+        """The product of the transpose, or of that of the `sizes` of the entries, with a vector."""
+        data = np.abs(self.data) if sizes else self.data
+        return summed(self.indices, data * y[self.rows], self.n_columns)
+
+    def row_sums(self) -> Floats:
+        return summed(self.rows, self.data, self.n_rows)
+
+    def only(self, kept: Ints) -> SparseMatrix:
+        """Return some rows."""
+        counts = np.diff(self.ptr)[kept]
+        taken = ranges(self.ptr[kept], counts)
+        return SparseMatrix(self.data[taken], self.indices[taken], offsets(counts), self.n_columns)
+
+    def only_columns(self, kept: Ints) -> SparseMatrix:
+        """Return some columns, ascending."""
+        number = np.full(self.n_columns, -1, dtype=np.int32)
+        number[kept] = np.arange(len(kept))
+        indices = number[self.indices]
+        inside = indices >= 0
+        ptr = offsets(np.bincount(self.rows[inside], minlength=self.n_rows))
+        return SparseMatrix(self.data[inside], indices[inside], ptr, len(kept))
+
+    def shifted(self, n: int) -> SparseMatrix:
+        """Return the matrix with `n` empty columns before its own."""
+        return SparseMatrix(self.data, self.indices + np.int32(n), self.ptr, n + self.n_columns)
+
+    def above(self, *more: SparseMatrix) -> SparseMatrix:
+        parts = (self, *more)
+        return SparseMatrix(
+            np.concatenate([part.data for part in parts]),
+            np.concatenate([part.indices for part in parts]),
+            offsets(np.concatenate([np.diff(part.ptr) for part in parts])),
+            self.n_columns,
+        )
 
 
 @dataclass(frozen=True)
 class Rows:
     """Constraints lower <= matrix x <= upper, with a sparse matrix."""
 
-    matrix: csr_array
+    matrix: SparseMatrix
     lower: Floats
     upper: Floats
 
@@ -31,15 +100,13 @@ class Rows:
         return len(self.upper)
 
     def plus(self, *more: Rows) -> Rows:
-        from scipy import sparse  # not imported for models that need no program
-
         parts = (self, *more)
-        matrix = sparse.vstack([part.matrix for part in parts], format="csr")
+        matrix = self.matrix.above(*(part.matrix for part in more))
         lower = np.concatenate([part.lower for part in parts])
         return Rows(matrix, lower, np.concatenate([part.upper for part in parts]))
 
     def only(self, kept: Bools) -> Rows:
-        return Rows(self.matrix[np.flatnonzero(kept)], self.lower[kept], self.upper[kept])
+        return Rows(self.matrix.only(np.flatnonzero(kept)), self.lower[kept], self.upper[kept])
 
 
 @dataclass(frozen=True)
@@ -87,9 +154,9 @@ def lagrangian(program: Program, rows: Rows, weights: Floats) -> tuple[float, Fl
     # of a side without limit are ignored. The bound includes what round-off may take from it.
     weights = np.where(np.isinf(np.where(weights > 0, rows.upper, rows.lower)), 0.0, weights)
     limits = np.where(weights > 0, rows.upper, np.where(weights < 0, rows.lower, 0.0))
-    reduced: Floats = program.cost - rows.matrix.T @ weights
+    reduced: Floats = program.cost - rows.matrix.transposed_times(weights)
     objective = float(weights @ limits + np.maximum(reduced * program.lower, reduced * program.upper).sum())
-    terms = np.abs(program.cost) + np.abs(rows.matrix).T @ np.abs(weights)
+    terms = np.abs(program.cost) + rows.matrix.transposed_times(np.abs(weights), sizes=True)
     size = np.abs(weights * limits).sum() + terms @ np.maximum(np.abs(program.lower), np.abs(program.upper))
     return program.value(objective) + ROUND_OFF * (abs(program.offset) + program.scale * float(size)), reduced
 

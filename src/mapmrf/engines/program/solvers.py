@@ -87,7 +87,7 @@ def _build(scip: Any, model: Any, task: BranchTask) -> list[Any]:
     model.setMaximize()
     terms = [scip.scip.Term(column) for column in columns]
     places, entries = rows.matrix.indices.tolist(), rows.matrix.data.tolist()
-    for r, (begin, end) in enumerate(pairwise(rows.matrix.indptr.tolist())):
+    for r, (begin, end) in enumerate(pairwise(rows.matrix.ptr.tolist())):
         left = scip.Expr({terms[places[t]]: entries[t] for t in range(begin, end)})
         lower = None if rows.lower[r] == -np.inf else float(rows.lower[r])
         cut = r >= task.n_needed
@@ -404,7 +404,7 @@ def _add_rows(highs: Any, rows: Rows) -> None:
     """Add rows at the end, in pieces, since HiGHS holds the GIL during each call."""
     infinity = load_highs().kHighsInf
     lower, upper = np.maximum(rows.lower, -infinity), np.minimum(rows.upper, infinity)
-    ptr, indices, data = rows.matrix.indptr, rows.matrix.indices, rows.matrix.data
+    ptr, indices, data = rows.matrix.ptr, rows.matrix.indices, rows.matrix.data
     for begin in range(0, rows.n, PIECE):
         part, end = slice(begin, begin + PIECE), min(begin + PIECE, rows.n)
         entries = slice(ptr[begin], ptr[end])
@@ -495,7 +495,7 @@ class Confirmation:
         """Prune all nodes whose bound is at most the goal; give up if there are too many. Yields while HiGHS works."""
         # Integer points on the way are offered, which may raise the goal.
         open_nodes, highest = [(self.program.lower.copy(), self.program.upper.copy())], -math.inf
-        for _ in range(WORK // max(1, self.program.rows.matrix.nnz)):
+        for _ in range(WORK // max(1, len(self.program.rows.matrix.data))):
             lower, upper = open_nodes.pop()
             node = dataclasses.replace(self.program, lower=lower, upper=upper)
             self._relaxation.change_bounds(self._columns, node.lower, node.upper)

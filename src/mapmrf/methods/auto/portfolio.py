@@ -24,8 +24,6 @@ from mapmrf.methods.auto.relax import Scout, Scouts, Trial
 from mapmrf.methods.auto.scheduler import Race
 from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
-from mapmrf.methods.bp import BP
-from mapmrf.methods.lslp import LSLP
 from mapmrf.model.problem import Problem
 from mapmrf.run import pace
 from mapmrf.run.method import Method, Progress, Start, running
@@ -188,6 +186,9 @@ class Portfolio:
 
     def start(self, beliefs: bool) -> Steps:
         """Starting points for the pool, from belief propagation too if that is still to come."""
+        from mapmrf.methods.bp import BP
+        from mapmrf.methods.lslp import LSLP  # another phase may end the run before
+
         if beliefs:
             yield from self.follow(BP(max_iterations=SETTINGS.bp_iterations))
         n_starts, lp_phase = self.options.starts, self.shared.incumbent.gap <= SETTINGS.wide_gap

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import mapmrf
 from binary_models import grid_pairs
-from mapmrf import FactorGraph, GraphError, Names, OptionError, UnknownName, UnsupportedModel, bridges, constraints
+from mapmrf import FactorGraph, GraphError, Names, UnknownName, UnsupportedModel, bridges, constraints
 from mapmrf.bridges import from_networkx, inference_dispatch, loss_augmented, to_networkx
 from mapmrf.learn.training import solve_quickly
 from refusals import refuses
@@ -268,8 +268,6 @@ def test_methods_are_ours_by_name_or_with_options() -> None:
     unary, pairwise, edges = arrays(0, True)
     best = inference_dispatch(unary, pairwise, edges)
     assert best.tolist() == inference_dispatch(unary, pairwise, edges, ("lslp", {"starts": 2}), seed=3).tolist()
-    with pytest.raises(OptionError, match="icm has no option 'tricks'"):
-        inference_dispatch(unary, pairwise, edges, ("icm", {"tricks": 1}))
     refuses(UnknownName, "no method is named 'max-product'", inference_dispatch, unary, pairwise, edges, "max-product")
     with pytest.raises(GraphError, match=r"unary_potentials has shape \(3,\), expected \(..., n_states\)"):
         inference_dispatch(unary[0], pairwise, edges)

@@ -28,6 +28,7 @@ from mapmrf.certificates.make import certify, greedy_start, in_graph_order
 from mapmrf.cli import main
 from mapmrf.engines.reduction.simplify import StateDrops, drop_states
 from mapmrf.model.problem import Problem
+from refusals import refuses
 
 Change = Callable[[CaseTree], CaseTree]
 
@@ -205,8 +206,7 @@ def test_orders_of_nodes_are_checked() -> None:
     ptr[-1] = 2
     for order, reason in (([0, 0], "twice"), ([0, 9], "not one of 0 ... 5")):
         tree = dataclasses.replace(certificate.tree, order_ptr=ptr, order=np.array(order))
-        with pytest.raises(InvalidCertificate, match=reason):
-            verify(graph, labels, dataclasses.replace(certificate, tree=tree))
+        refuses(InvalidCertificate, reason, verify, graph, labels, dataclasses.replace(certificate, tree=tree))
 
 
 @given(st.integers(0, 2**31), st.sampled_from(["parent", "variable", "state_ptr", "state", "lam_ptr", "lam_at", "lam"]))
@@ -308,13 +308,11 @@ def test_sums_are_rounded_up_only_where_they_are_not_exact() -> None:
 def test_first_variables_are_checked() -> None:
     graph = crowd()
     for first, reason in (([0, 0], "first names a variable twice"), ([6], "first names a variable that is not one")):
-        with pytest.raises(InvalidCertificate, match=reason):
-            verify(graph, [0] * 6, Certificate(first=np.array(first)))
+        refuses(InvalidCertificate, reason, verify, graph, [0] * 6, Certificate(first=np.array(first)))
     wide = mapmrf.FactorGraph.from_tables(
         [2] * 22, [(0, i) for i in range(1, 22)], [np.arange(4.0)] * 21
     )  # fmt: skip
-    with pytest.raises(InvalidCertificate, match="expected at most 1048576"):
-        verify(wide, [0] * 22, Certificate(first=np.array([0])))
+    refuses(InvalidCertificate, "expected at most 1048576", verify, wide, [0] * 22, Certificate(first=np.array([0])))
 
 
 def test_variables_to_begin_with_have_small_tables_and_leave_some() -> None:

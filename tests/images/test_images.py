@@ -292,11 +292,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"smoothness": "linear", "values": [1.0]}, GraphError, r"values have shape \(1,\)"),
     ({"weight": -1.0}, OptionError, "weight is -1.0, expected a finite number of at least 0"),
     ({"weight": math.nan}, OptionError, "weight is nan"),
-    (
-        {"weight": {(0, 1): np.ones((3, 1))}, "neighbours": 4},
-        GraphError,
-        r"offsets \(0, 1\), expected \(0, 1\), \(1, 0\)",
-    ),
+    ({"weight": {(0, 1): np.ones((3, 1))}, "neighbours": 4}, GraphError, "offsets (0, 1), expected (0, 1), (1, 0)"),
     ({"weight": {(0, -1): 1.0}}, GraphError, r"offset \(0, -1\), expected 2 whole numbers, of which the first"),
     ({"weight": {(0, 0): 1.0}}, GraphError, r"offset \(0, 0\), expected 2 whole numbers, of which the first"),
     ({"weight": {1: 1.0}}, GraphError, "offset 1, expected 2 whole numbers"),

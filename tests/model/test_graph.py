@@ -245,34 +245,18 @@ def named() -> FactorGraph:
     return FactorGraph.from_tables([2, 2], [(0, 1)], [[[3.0, 0.0], [0.0, 5.0]]], names=names)
 
 
-@pytest.mark.parametrize(
-    ("evidence", "error", "message"),
-    [
-        ({"snow": 0}, UnknownName, "no variable is named 'snow'"),
-        ({"rain": "maybe"}, UnknownName, "variable 'rain' has no state named 'maybe'"),
-        ({2: 0}, GraphError, "variable 2 does not exist, expected 0 to 1"),
-        ({0: 2}, GraphError, "variable 'rain' has no state 2, expected 0 to 1"),
-    ],
-)
-def test_wrong_evidence_is_refused(evidence: dict[Any, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        named().condition(evidence)
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (Names(("a",)), "1 variable names for 2 variables"),
-        (Names(("a", "b"), (("x", "y"), ("z",))), "variable 'b': 1 state names for 2 states"),
-        (Names(("a", "b"), (("x", "y"),)), "state names of 1 variables for 2 variables"),
-    ],
-)
-def test_names_that_do_not_fit_are_refused(names: Names, message: str) -> None:
-    refuses(GraphError, message, FactorGraph.from_tables, [2, 2], [], [], names=names)
-
-
-def test_repr_tells_the_size() -> None:
-    assert repr(named()) == "FactorGraph(n_vars=2, n_factors=1, n_tables=1)"
+def test_wrong_evidence_and_names_that_do_not_fit_are_refused() -> None:
+    refuses(UnknownName, "no variable is named 'snow'", named().condition, {"snow": 0})
+    refuses(UnknownName, "variable 'rain' has no state named 'maybe'", named().condition, {"rain": "maybe"})
+    refuses(GraphError, "variable 2 does not exist, expected 0 to 1", named().condition, {2: 0})
+    refuses(GraphError, "variable 'rain' has no state 2, expected 0 to 1", named().condition, {0: 2})
+    for states, message in (
+        (None, "1 variable names for 2 variables"),
+        ((("x", "y"), ("z",)), "variable 'b': 1 state names for 2 states"),
+        ((("x", "y"),), "state names of 1 variables for 2 variables"),
+    ):
+        names = Names(("a",) if states is None else ("a", "b"), states)
+        refuses(GraphError, message, FactorGraph.from_tables, [2, 2], [], [], names=names)
 
 
 def test_weights_must_be_finite_numbers_that_tables_can_bear() -> None:

@@ -34,26 +34,17 @@ def test_the_four_rows_of_the_papers_table(first: tuple, second: tuple, factor: 
     assert fractions.valid + fractions.uniform + fractions.fractional == pytest.approx(1)
 
 
-def test_a_variable_of_one_state_does_not_spoil_uniformity() -> None:
-    problem = Problem.compile(Recipe([1, 2], [(0, 1)], [np.zeros((1, 2))]).graph())
-    kind, fractions, _ = polytope.classify(problem, np.array([1, 0.5, 0.5]), np.array([0.5, 0.5]))
-    assert kind is polytope.Kind.UNIFORM
-    assert fractions == polytope.KindFractions(0.5, 0.5, 0.0)
-
-
-def test_partly_uniform_is_fractional_and_the_fractions_say_how_much() -> None:
-    problem = Problem.compile(Recipe([2, 2, 2, 4]).graph())
-    mu_v = np.array([1, 0, 0.5, 0.5, 0.3, 0.7, 0.25, 0.25, 0.25, 0.25])
-    kind, fractions, _ = polytope.classify(problem, mu_v, np.zeros(0))
-    assert kind is polytope.Kind.FRACTIONAL
-    assert fractions == polytope.KindFractions(0.25, 0.5, 0.25)
-
-
-def test_uniform_beside_integer_variables_is_fractional() -> None:
-    kind, fractions, _ = polytope.classify(
-        Problem.compile(Recipe([2, 2]).graph()), np.array([1, 0, 0.5, 0.5]), np.zeros(0)
-    )
-    assert (kind, fractions) == (polytope.Kind.FRACTIONAL, polytope.KindFractions(0.5, 0.5, 0.0))
+@pytest.mark.parametrize(
+    ("card", "mu_v", "kind", "fractions"),
+    [
+        ([1, 2], [1, 0.5, 0.5], polytope.Kind.UNIFORM, (0.5, 0.5, 0.0)),  # one state does not spoil uniformity
+        ([2, 2], [1, 0, 0.5, 0.5], polytope.Kind.FRACTIONAL, (0.5, 0.5, 0.0)),
+        ([2, 2, 2, 4], [1, 0, 0.5, 0.5, 0.3, 0.7, *[0.25] * 4], polytope.Kind.FRACTIONAL, (0.25, 0.5, 0.25)),
+    ],
+)
+def test_partly_uniform_is_fractional_and_the_fractions_say_how_much(card, mu_v, kind, fractions) -> None:
+    found = polytope.classify(Problem.compile(Recipe(card).graph()), np.array(mu_v), np.zeros(0))
+    assert found[:2] == (kind, polytope.KindFractions(*fractions))
 
 
 @pytest.mark.parametrize("off", [0.5 * polytope.TOLERANCE, 2 * polytope.TOLERANCE])

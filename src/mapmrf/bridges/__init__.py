@@ -32,16 +32,7 @@ if TYPE_CHECKING:
     from mapmrf.bridges.sampler import MapMRFSampler as MapMRFSampler
 
 _NAMES = {
-    "dimod": (
-        "from_bqm",
-        "from_cqm",
-        "from_dimod",
-        "from_dqm",
-        "from_polynomial",
-        "from_qubo",
-        "to_bqm",
-        "to_dqm",
-    ),
+    "dimod": ("from_bqm", "from_cqm", "from_dimod", "from_dqm", "from_polynomial", "from_qubo", "to_bqm", "to_dqm"),
     "frames": ("from_pandas", "to_pandas"),
     "networkx": ("from_networkx", "to_networkx"),
     "pgmpy": ("from_pgmpy", "map_query", "to_pgmpy"),

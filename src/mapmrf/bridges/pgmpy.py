@@ -222,7 +222,13 @@ def map_query(
     observed = {
         known.place(variable): known.state(known.place(variable), s) for variable, s in (evidence or {}).items()
     }
-    asked = _asked(known, variables, observed)
+    if variables is None:
+        asked = [i for i in range(known.graph.n_vars) if i not in observed]
+    else:
+        asked = [known.place(variable) for variable in variables]
+        both = [known.variables[i] for i in asked if i in observed]
+        if both:
+            raise OptionError(f"variable {both[0]!r} is both queried and observed")
     graph = known.graph.condition(dict(observed.items())) if observed else known.graph
     others = sorted(set(range(graph.n_vars)) - set(asked) - set(observed))
     rest, kept = sum_out(graph, others) if others else (graph, list(range(graph.n_vars)))
@@ -235,16 +241,6 @@ def map_query(
     labels: Ints = np.zeros(known.graph.n_vars, dtype=np.int64)
     labels[kept] = result.labels
     return {known.variables[i]: known.states[i][labels[i]] for i in asked}
-
-
-def _asked(known: _PgmpyModel, variables: Sequence[Any] | None, observed: Mapping[int, int]) -> list[int]:
-    if variables is None:
-        return [i for i in range(known.graph.n_vars) if i not in observed]
-    asked = [known.place(variable) for variable in variables]
-    both = [known.variables[i] for i in asked if i in observed]
-    if both:
-        raise OptionError(f"variable {both[0]!r} is both queried and observed")
-    return asked
 
 
 # -- to pgmpy ---------------------------------------------------------------------------------------------------------

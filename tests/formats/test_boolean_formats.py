@@ -143,6 +143,7 @@ def test_programs_have_the_optimum_of_the_model(tmp_path: Path, suffix: str) -> 
         else:
             assert highs.getInfo().objective_function_value == pytest.approx(optimum, abs=1e-6)
     assert b"x0_" in plain.read_bytes()
+    assert b"x%d_" % graph.n_vars not in plain.read_bytes()  # the variables of tables that stand for automata
     refuses(FormatError, "an integer program, which is written, but not read", mapmrf.read, path)
     refuses(FormatError, "the constant is -inf", mapmrf.write, FactorGraph.from_tables([2], [()], [[-np.inf]]), path)
 
@@ -151,6 +152,8 @@ SAT_ZOO = {
     "header": ("p cnf 3", ["header", "'p cnf 3'", "p cnf n m"]),
     "other header": ("p sat 3 2 9\n1 0", ["header", "'p sat 3 2 9'"]),
     "late header": ("1 2 0\np cnf 2 1\n", ["numbers before the header"]),
+    "nothing": ("\n", ["the file is empty"]),
+    "no top": ("p wcnf 1 1 nan\n1 1 0", ["header", "'nan'", "the weight of hard clauses"]),
     "top": ("p wcnf 1 1 x\n1 1 0", ["header", "'x'", "the weight of hard clauses"]),
     "too many variables": ("p cnf 99999999999 0\n", ["99999999999 variables", "at most"]),
     "clauses": ("p wcnf 2 3\n1 1 0\n1 2 0\n", ["found 2 clauses, expected 3"]),
@@ -158,6 +161,7 @@ SAT_ZOO = {
     "variable": (WCNF.replace("-2 3", "-2 5"), ["clause 3 (line 5", "'5'", "from 1 to 4"]),
     "half a variable": (WCNF.replace("-2 3", "-2 1.5"), ["clause 3", "'1.5'"]),
     "weight": (WCNF.replace("3 -1 0", "-3 -1 0"), ["weight of clause 2 (line 4", "'-3'", "above 0"]),
+    "weight of -1": ("p wcnf 2 1 9\n-1 1 2 0\n", ["weight of clause 1 (line 2", "'-1'", "above 0"]),
     "no weight": ("0 -1 0", ["weight of a clause", "'0'"]),
     "no end": (WCNF[:-2], ["clause 6", "a 0 at its end"]),
 }
@@ -165,6 +169,10 @@ PB_ZOO = {
     "no end": ("min: x1;\nx1 >= 1", ["the last statement (line 2)", "'x1 >= 1'", "';' at its end"]),
     "no comparison": ("min: x1;\nx1 1;", ["constraint 1 (line 2)", "'>=', '<=' or '='"]),
     "nothing to compare with": ("x1 >= ;", ["constraint 1", "a number after it"]),
+    "nothing": ("\n", ["the file is empty"]),
+    "a lonely sign": ("1 x1 + >= 1;", ["constraint 1 (line 1)", "'>='"]),
+    "a lonely sign at the end": ("min: 1 x1 +;", ["the objective (line 1)", "'+'"]),
+    "negative cost": ("[-3] 1 x1 >= 1;", ["the cost of constraint 1 (line 1)", "'-3'", "at least 0"]),
     "more": ("x1 >= 1 x2;", ["constraint 1 (line 1)", "'1 x2'", "a number and ';'"]),
     "sign": ("min: x1 $ 3;", ["the objective (line 1)", "'$'"]),
     "two objectives": ("min: x1;\nmax: x2;", ["max (line 2)", "before all constraints, and once"]),

@@ -303,6 +303,7 @@ CFN_FUNCTIONS = {
     "wsamegcc params: {metric: lin cost: 7.0009 bounds: [[0 0 1] [1 1 1] [2 0 2]]}": (
         "wsamegcc lin 7 3 0 0 1 1 1 1 2 0 2"
     ),
+    "wsamegcc params: {metric: quad cost: 7 bounds: [[x 0 1] [y 1 1] [z 0 2]]}": "wsamegcc quad 7 3 0 0 1 1 1 1 2 0 2",
     "ssame params: {cost: 7 vars1: [a d] vars2: [1 c]}": "ssame 7 2 2 0 3 1 2",
     'wsum params: {metric: lin cost: 7 comparator: "<" to: 4}': "wsum lin 7 < 4",
     'wvarsum params: {metric: quad cost: 7 comparator: "!="}': "wvarsum quad 7 !=",
@@ -360,6 +361,10 @@ def test_interval_variables_are_domains(tmp_path: Path) -> None:
     [
         ("sgcc var 7 12 " + " ".join(f"{k} 0 30" for k in range(12)), "takes more than"),
         ("wsum lin 7 == 3000", ""),
+        ("sregular edit 3 9999 1 0 1 0 1 0 0 0", "found 9999 states"),
+        ("sregular var 3 99999 1 0 1 0 1 0 0 0", ""),
+        ("sgrammar var 3 99999999 12 0 1 0 0 1", "found 99999999 symbols"),
+        ("wcsp 0 9 0 0 m 1 2 1 9 2 1 0 -1 " * 2000, "at most 8 inside each other"),
         ("sgrammar var 5 2 12 0 2 0 0 1 1 0 0 1", "takes more than"),
     ],
 )
@@ -369,7 +374,7 @@ def test_functions_that_keep_too_much_are_told(tmp_path: Path, function: str, sa
     if said:
         refuses(FormatError, said, mapmrf.read, path)
     else:
-        assert mapmrf.read(path).value([11] * 40) == -math.inf
+        assert mapmrf.read(path).value([11] * 40) < 0.0
 
 
 @pytest.mark.data

@@ -65,7 +65,7 @@ def _shape(context: click.Context, parameter: click.Parameter, text: str | None)
 
 @main.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--kind", "-k", metavar="NAME", help="convergence, compare, labels, graph, kinds or margins.")
+@click.option("--kind", "-k", metavar="NAME", help="convergence, compare, labels, graph, network, kinds or margins.")
 @click.option("--output", "-o", metavar="FILE", help="Picture to write: .png, .svg or .pdf.  [default: FILE-KIND.png]")
 @click.option("--shape", callback=_shape, metavar="HxW", help="Height and width of a map of labels, kinds or margins.")
 @click.option("--over", type=click.Choice(["iterations", "seconds"]), help="Horizontal axis of a convergence plot.")
@@ -251,12 +251,14 @@ def _image(path: str) -> Any:
         raise FormatError(f"{path}: not a picture: {error}") from None
 
 
-def _graph(request: PlotRequest) -> Figure:
-    from mapmrf.plots import factor_graph
+def _graph(request: PlotRequest, kind: str) -> Figure:
+    """A picture of one model: its factor graph, or its Bayesian network."""
+    from mapmrf.plots import bayesian_network, factor_graph
 
     if request.model is None or len(request.runs) > 1 or (request.runs and request.labels is None):
-        raise OptionError("--kind graph: expected a model, and at most one result or solution")
-    return factor_graph(request.model, labels=request.labels, title=request.title or "")
+        raise OptionError(f"--kind {kind}: expected a model, and at most one result or solution")
+    draw = factor_graph if kind == "graph" else bayesian_network
+    return draw(request.model, labels=request.labels, title=request.title or "")
 
 
 def _map(request: PlotRequest, kind: str) -> Figure:
@@ -274,7 +276,8 @@ KINDS: dict[str, Callable[[PlotRequest], Figure]] = {
     "convergence": _convergence,
     "compare": _compare,
     "labels": _labels,
-    "graph": _graph,
+    "graph": partial(_graph, kind="graph"),
+    "network": partial(_graph, kind="network"),
     "kinds": partial(_map, kind="kinds"),
     "margins": partial(_map, kind="margins"),
 }

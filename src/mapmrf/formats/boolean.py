@@ -101,6 +101,6 @@ def losses(graph: FactorGraph, named: bool = False) -> list[str]:
     lost = [] if named else names_lost(graph)
     if any((part % 1 != 0).any() for part in finite):
         lost.append("weights are not whole numbers, which other programs may refuse")
-    if graph.constant:
+    if graph.constant and np.isfinite(graph.constant):
         lost.append(f"the constant {graph.constant:.6g} is written as a comment, which other programs ignore")
     return lost

@@ -27,7 +27,7 @@ from mapmrf.formats.files import (
     shown,
     write_text,
 )
-from mapmrf.formats.global_functions import KEYWORDS, WrittenFunction, like, written
+from mapmrf.formats.global_functions import KEYWORDS, MOST_NESTED, WrittenFunction, like, written
 from mapmrf.formats.lists import stays_list
 from mapmrf.formats.tables import (
     COPIES,
@@ -184,6 +184,7 @@ class _CfnModel:
     n_entries: float = 0.0
     globals: list[tuple[str, GlobalFunction]] = field(default_factory=list)
     decimals: int = 0
+    depth: int = 0  # how many networks this one is inside of
     cut: bool = False  # whether a cost has more decimals than the bound
 
     def state(self, i: int, name: bytes) -> int:
@@ -223,9 +224,9 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     return graph
 
 
-def _network(scanner: _RelaxedJson) -> FactorGraph:
+def _network(scanner: _RelaxedJson, depth: int = 0) -> FactorGraph:
     """A network, up to its closing bracket."""
-    path, model = Path(scanner.path), _CfnModel()
+    path, model = Path(scanner.path), _CfnModel(depth=depth)
     for part, content in (("problem", _problem), ("variables", _variables), ("functions", _functions)):
         if scanner.word(f"part {part!r}").decode("utf-8", "replace") != part:
             scanner.fail(f"part {part!r}", repr(part))
@@ -359,7 +360,9 @@ def _global(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], what: str
             name = scanner.word(f"params of {what}").decode("utf-8", "replace")
             if name == "cfn":
                 scanner.open(f"params of {what}")
-                given["network"] = _network(scanner)
+                if model.depth == MOST_NESTED:
+                    scanner.fail(f"params of {what}", f"at most {MOST_NESTED} networks inside each other")
+                given["network"] = _network(scanner, model.depth + 1)
             elif scanner.peek() == OPEN:
                 scanner.open(f"params of {what}")
                 given[name] = _nested(scanner, f"params of {what}")
@@ -368,14 +371,14 @@ def _global(scanner: _RelaxedJson, model: _CfnModel, scope: list[int], what: str
     model.globals.append((what, GlobalFunction(kind, scope, given)))
 
 
-def _nested(scanner: _RelaxedJson, what: str, depth: int = 8) -> list[Any]:
+def _nested(scanner: _RelaxedJson, what: str, depth: int = MOST_NESTED) -> list[Any]:
     """The words, and lists of the same, up to the closing bracket."""
     found: list[Any] = []
     while not scanner.closes(what):
         if scanner.peek() == OPEN:
             scanner.open(what)
             if depth == 0:
-                scanner.fail(what, "at most 8 nested brackets")
+                scanner.fail(what, f"at most {MOST_NESTED} nested brackets")
             found.append(_nested(scanner, what, depth - 1))
         else:
             found.append(scanner.word(what))

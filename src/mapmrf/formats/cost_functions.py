@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.constraints import Constraint, all_different, at_most_one, linear, regular
-from mapmrf.constraints.kinds.regular import kept_in_rows
+from mapmrf.constraints.kinds.regular import constraint_bytes, kept_in_rows
 from mapmrf.errors import FormatError, GraphError, UnsupportedModel
 from mapmrf.formats.files import charge, shown
 from mapmrf.formats.tables import COPIES, Factors, build, naming
@@ -85,7 +85,7 @@ def build_with_functions(
     path: Path, factors: Factors, names: Names | None, functions: list[tuple[str, GlobalFunction]], dialect: Dialect
 ) -> FactorGraph:
     """A graph with functions, each given with what it is called in messages."""
-    constraints, scopes, tables, size = list[Constraint](), list[list[int]](), list[Floats](), 0.0
+    constraints, scopes, tables, size, kept = list[Constraint](), list[list[int]](), list[Floats](), 0.0, 0.0
     card = dialect.card
     for what, function in functions:
         scope = function.scope
@@ -101,12 +101,16 @@ def build_with_functions(
                 scopes.append(scope)
                 tables.append(0.0 - dialect.forbid(_PAIRS[function.keyword](function, dialect)).ravel())
             else:
-                constraints.extend(_meaning(function, dialect))
+                for constraint in _meaning(function, dialect):
+                    constraints.append(constraint)
+                    kept += constraint_bytes(constraint)
+                    charge(path, COPIES * kept, "its automata", what)
         except (FormatError, GraphError, UnsupportedModel) as error:
             raise FormatError(f"{path}: {what}: {error}") from None
-        except (ValueError, KeyError, IndexError, TypeError, OverflowError):
+        except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
             given = b" ".join(_words(list(function.given.values()))[:8])
-            raise FormatError(f"{path}: {what}: cannot read its parameters {shown(given)}") from None
+            missing = f", nothing is called {error}" if isinstance(error, KeyError) else ""
+            raise FormatError(f"{path}: {what}: cannot read its parameters {shown(given)}{missing}") from None
     graph = build(path, card, factors.extended(scopes, tables) if scopes else factors, names)
     with naming(path):
         return graph.with_constraints(constraints) if constraints else graph
@@ -198,7 +202,7 @@ def _sum(name: str, gains: Gains, worth: Price, dialect: Dialect) -> Iterator[Co
     first, last = (int(free[0]), int(free[-1])) if len(free) else (0, -1)
     prices = np.unique(costs[costs > 0.0])
     if len(prices) == 1 and len(free) == last - first + 1:
-        terms = [(i, k, float(weight)) for i, gain in gains.items() for k, weight in enumerate(gain) if weight]
+        terms = [(i, k, float(gain[k])) for i, gain in gains.items() for k in np.flatnonzero(gain).tolist()]
         terms = terms or [(next(iter(gains)), 0, 0.0)]
         yield linear(
             [(i, k) for i, k, _ in terms],
@@ -346,16 +350,19 @@ def _check_deltas(function: GlobalFunction) -> None:
         raise FormatError("found costs of values that a search has moved into the function, expected none but 0")
 
 
+def _bounds(function: GlobalFunction, dialect: Dialect) -> list[tuple[int, int, int]]:
+    bounds = function.several("bounds")
+    return [(dialect.state(function.scope[0], state), int(low), int(high)) for state, low, high, *_ in bounds]
+
+
 def _cardinalities(function: GlobalFunction, dialect: Dialect) -> Iterator[Constraint]:
-    bounds = [
-        (dialect.state(function.scope[0], each[0]), int(each[1]), int(each[2])) for each in function.several("bounds")
-    ]
+    bounds = _bounds(function, dialect)
     if function.is_a("gcc"):
         _check_deltas(function)
         yield from _limits(function, bounds, _priced(math.inf, "hard"), dialect)
         return
     price = _cost(function, dialect)
-    if function.is_a("wgcc", "wsamegcc"):
+    if function.is_a("wgcc"):
         metric = _metric(function, "hard", "lin", "quad")
     elif (metric := _metric(function, "hard", "var", "dec", "wdec")) == "wdec":
         for (k, low, high), (*_, short, excess) in zip(bounds, function.several("bounds"), strict=True):
@@ -417,7 +424,7 @@ def _same(function: GlobalFunction, dialect: Dialect) -> Iterator[Constraint]:
         yield from _sum(function.keyword, gains, lambda excess: share * priced(np.abs(excess)), dialect)
     if function.is_a("wsamegcc"):
         for half in halves:
-            yield from _cardinalities(GlobalFunction("wgcc", half, function.given), dialect)
+            yield from _limits(GlobalFunction("wgcc", half), _bounds(function, dialect), priced, dialect)
 
 
 def _overlap(function: GlobalFunction, dialect: Dialect) -> Iterator[Constraint]:
@@ -530,20 +537,26 @@ def _regular(function: GlobalFunction, dialect: Dialect) -> Iterator[Constraint]
         starts, ends = (dict.fromkeys(map(int, function.several(name)), 0.0) for name in ("starts", "ends"))
         free = {(int(q), dialect.state(scope[0], k), int(to)) for q, k, to in function.several("transitions")}
         price, metric = dialect.cost(function.given["cost"]), _metric(function, "var", "edit")
-        steps = np.full((n, n), np.inf)  # the smallest number of transitions from one state to another
-        np.fill_diagonal(steps, 0.0)
-        for q, _, to in free:
-            steps[q, to] = min(steps[q, to], 1.0)
-        for q in range(n):
-            steps = np.minimum(steps, steps[:, q, None] + steps[q])
-        arcs = list(_edits(free, states, price, steps if metric == "edit" else np.where(steps > 0.0, np.inf, 0.0)))
-        if metric == "edit":  # a letter that is left out, and letters that are added at the end
+        if metric == "var":
+            edited = ((q, k, to, 0.0 if k == letter else price) for q, letter, to in sorted(free) for k in states)
+            arcs = list(islice(edited, MOST_SUMS + 1))
+        else:
+            if n * n > MOST_SUMS:
+                raise FormatError(f"found {n} states for an edit distance, expected at most {math.isqrt(MOST_SUMS)}")
+            steps = np.full((n, n), np.inf)  # the smallest number of transitions from one state to another
+            np.fill_diagonal(steps, 0.0)
+            for q, _, to in free:
+                steps[q, to] = min(steps[q, to], 1.0)
+            for q in range(n):
+                steps = np.minimum(steps, steps[:, q, None] + steps[q])
+            arcs = list(islice(_edits(free, states, price, steps), MOST_SUMS + 1))
+            # A letter that is left out, and letters that are added at the end.
             arcs += [(q, k, q, price) for q in range(n) for k in states]
             ends = {q: _priced_steps(price, steps[q, list(ends)].min(initial=np.inf)) for q in range(n)}
     if any(not 0 <= q < n for q in (*starts, *ends, *(q for arc in arcs for q in arc[::2]))):
         raise ValueError(n)
     if len(arcs) > MOST_SUMS:
-        raise FormatError(f"found {len(arcs)} transitions, expected at most {MOST_SUMS}")
+        raise FormatError(f"found more than {MOST_SUMS} transitions")
     best: dict[tuple[Any, int, int], float] = {}
     for q, k, to, cost in arcs:
         if k in states:
@@ -578,6 +591,8 @@ def _grammar(function: GlobalFunction, dialect: Dialect) -> Iterator[Constraint]
     """The costs of the cheapest derivation of the word from the start symbol, in Chomsky normal form."""
     n, scope, metric = function.whole("nb_symbols"), function.scope, _metric(function, "var", "weight")
     states, price = range(int(dialect.card[scope].max())), dialect.cost(function.given["cost"])
+    if n * len(states) > MOST_SUMS:
+        raise FormatError(f"found {n} symbols and {len(states)} states, expected at most {MOST_SUMS} pairs")
     letters, pairs = np.full((n, len(states)), np.inf), list[tuple[int, int, int, float]]()
     rules = function.given.get("rules")
     if rules is None:

@@ -54,6 +54,7 @@ _LAYOUTS = {
 A list begins with its length, and its elements have so many words; ``each`` means one for every variable of the scope.
 """
 KEYWORDS = tuple(_LAYOUTS)
+MOST_NESTED = 8  # networks, or lists of parameters, inside each other
 
 
 def like(keyword: str) -> str:

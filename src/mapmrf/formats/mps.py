@@ -42,6 +42,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     from mapmrf.model.problem import Problem
 
     check_values(path, values, ("log",), "log potentials")
+    n_vars = graph.n_vars
     graph.check_sums()
     if not np.isfinite(graph.constant):
         raise FormatError(f"{path}: the constant is -inf, expected a finite number")
@@ -51,7 +52,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
             graph = rewrite(graph, some=graph.constraints.by_automaton).graph
         except UnsupportedModel as error:
             raise FormatError(f"{path}: automata are written as tables: {error}") from None
-    program, named = _program(Problem.compile(graph))
+    program, named = _program(Problem.compile(graph), n_vars)
     # The costs in the unit of the model, not in that of the solvers.
     plain = replace(program, cost=program.cost * program.scale, scale=1.0)
     highs = integer_program(plain, 0, {})
@@ -64,8 +65,8 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
         write_bytes(path, file.read_bytes())
 
 
-def _program(problem: Problem) -> tuple[Program, dict[int, str]]:
-    """The program, and the names of the columns of states."""
+def _program(problem: Problem, n_vars: int) -> tuple[Program, dict[int, str]]:
+    """The program, and the names of the columns of states of the first variables, which are those of the model."""
     from mapmrf.engines.program.binary_program import Compact, is_compact
     from mapmrf.engines.program.local_polytope import ConstrainedPolytope, LocalPolytope
 
@@ -77,8 +78,8 @@ def _program(problem: Problem) -> tuple[Program, dict[int, str]]:
         base = Compact.build(problem) if is_compact(problem) else LocalPolytope.build(problem)
         program, first = base.program, 0
     if isinstance(base, Compact):
-        return program, {first + i: f"x{i}_1" for i in range(problem.n_vars)}
+        return program, {first + i: f"x{i}_1" for i in range(n_vars)}
     entries = base.entries[: base.program.n_integer]
     owner = np.searchsorted(problem.graph.var_ptr, entries, side="right") - 1
     states = zip(owner.tolist(), (entries - problem.graph.var_ptr[owner]).tolist(), strict=True)
-    return program, {first + column: f"x{i}_{k}" for column, (i, k) in enumerate(states)}
+    return program, {first + column: f"x{i}_{k}" for column, (i, k) in enumerate(states) if i < n_vars}

@@ -69,6 +69,8 @@ class _PseudoBoolean:
         body = text[part.end() :] if part else text
         if part and part[1] is None:
             cost = self.number(part[2], line, f"the cost of {what}")
+            if cost < 0.0:
+                self.fail(line, f"the cost of {what}", part[2].strip(), "a number of at least 0")
         elif part and not first:
             self.fail(line, part[1].decode(), part[1], "it before all constraints, and once")
         if part and part[1] == b"soft":
@@ -96,9 +98,9 @@ class _PseudoBoolean:
     def terms(self, text: bytes, line: int, what: str) -> tuple[Terms, str, float]:
         """The terms, and the comparison at their end with its number."""
         terms: Terms = []
-        compare, sign, open_term = "", 1.0, False
+        compare, sign, open_term, kind = "", 1.0, False, None
         for match in _TOKEN.finditer(text):
-            kind, word = match.lastgroup, match[0]
+            before, kind, word = kind, match.lastgroup, match[0]
             if compare:
                 if kind != "number" or text[match.end() :].strip():
                     self.fail(line, what, text[match.start() :].strip(), "a number and ';' after the comparison")
@@ -115,12 +117,12 @@ class _PseudoBoolean:
                     terms.append((sign, []))
                     sign, open_term = 1.0, True
                 terms[-1][1].append((name, 0 if word.startswith(b"~") else 1))
-            elif kind == "compare":
+            elif kind == "compare" and before != "sign":
                 compare = word.decode()
             else:
                 self.fail(line, what, word, "a number, a variable or a comparison")
-        if compare:
-            self.fail(line, what, compare.encode(), "a number after it")
+        if compare or kind == "sign":
+            self.fail(line, what, text.rstrip()[-1:], "a number after it")
         return terms, "", 0.0
 
 
@@ -128,6 +130,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a pseudo-Boolean model; what is minimised becomes its negative."""
     check_values(path, values, ("cost",), "costs")
     data = read_bytes(path)
+    if not data.strip():
+        raise FormatError(f"{path}: the file is empty, expected an objective or constraints")
     text = _COMMENT.sub(lambda match: b" " * len(match[0]), data)
     model, at = _PseudoBoolean(path), 0
     *statements, rest = text.split(b";")
@@ -254,11 +258,9 @@ def _rows(path: Path, graph: FactorGraph, names: tuple[str, ...], soft: bool) ->
         found = list(constraints.kind_of(c).sums(constraints, c, graph.card))
         hard = bool(constraints.hard[c])
         if not found or any(each.condition != WITHIN for each in found):
-            raise FormatError(f"{path}: constraint {c} ({constraints.names[c]}) is no linear inequality")
+            raise FormatError(f"{path}: constraint {constraints.called(c)} is no linear inequality")
         if not hard and (not soft or len(found) > 1 or np.isfinite([found[0].least, found[0].most]).all()):
-            raise FormatError(
-                f"{path}: constraint {c} ({constraints.names[c]}) has a penalty, expected .wbo and one limit"
-            )
+            raise FormatError(f"{path}: constraint {constraints.called(c)} has a penalty, expected .wbo and one limit")
         for each in found:
             terms = "".join(
                 f"{weight:+.17g} {'' if k else '~'}{names[i]} "

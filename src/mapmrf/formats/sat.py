@@ -23,6 +23,7 @@ from mapmrf.formats.files import (
     NumberFile,
     first_not_whole,
     numbers_of,
+    parse_numbers,
     plain_name,
     read_bytes,
     read_text,
@@ -67,10 +68,10 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
             at = int(begins[begins == ends][0])
             file.fail(at, "weight of a clause", "a number above 0")
         cost = file.numbers[begins]
-        bad = np.flatnonzero(~((cost > 0) | (cost == -1.0)) | ~np.isfinite(cost))
+        bad = np.flatnonzero(~(cost > 0))
         if len(bad):
-            file.fail(int(begins[bad[0]]), f"weight of clause {bad[0] + 1}", "a finite number above 0")
-        cost = np.where((cost == -1.0) | (cost >= top), np.inf, cost)
+            file.fail(int(begins[bad[0]]), f"weight of clause {bad[0] + 1}", "a number above 0")
+        cost = np.where(cost >= top, np.inf, cost)
         begins = begins + 1
     found = _conjunctions(file, begins, ends, cost, n_vars)
     offset = quadratic.offset_of(path, _OFFSET, read_bytes(path))
@@ -84,6 +85,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 def _header(path: Path, text: bytes) -> tuple[int | None, int | None, bool, float]:
     """Numbers of variables and clauses, if there is a header, whether clauses have weights, and the hard ones."""
     header = _HEADER.search(text)
+    if not text.strip():
+        raise FormatError(f"{path}: the file is empty, expected clauses")
     if header is None:
         return None, None, plain_name(path).endswith(".wcnf") or _HARD.search(text) is not None, np.inf
     words = header[1].split()
@@ -97,17 +100,16 @@ def _header(path: Path, text: bytes) -> tuple[int | None, int | None, bool, floa
     n_vars, n_clauses = (int(count or 0) for count in counts)
     if 2 * n_vars > MOST_STATES:
         raise FormatError(f"{path}: header: found {n_vars} variables, expected at most {MOST_STATES // 2}")
-    try:
-        top = float(words[3]) if len(words) > 3 else np.inf
-    except ValueError:
-        raise FormatError(f"{path}: header: found {shown(words[3])}, expected the weight of hard clauses") from None
-    return n_vars, n_clauses, words[0] == b"wcnf", top
+    top = parse_numbers(words[3]) if len(words) > 3 else np.array([np.inf])
+    if top is None or np.isnan(top).any():
+        raise FormatError(f"{path}: header: found {shown(words[3])}, expected the weight of hard clauses")
+    return n_vars, n_clauses, words[0] == b"wcnf", float(top[0])
 
 
 def _plain(path: AnyPath) -> bytes:
-    """The clauses as numbers: a weight of -1 is hard."""
+    """The clauses as numbers: an infinite weight is hard."""
     text = _HEADER.sub(lambda match: b" " * len(match[0]), read_text(path), count=1)
-    return _HARD.sub(rb"\1-1", text)
+    return _HARD.sub(rb"\1inf", text)
 
 
 def _conjunctions(file: NumberFile, begins: Ints, ends: Ints, cost: Floats, n_vars: int | None) -> Conjunctions:
@@ -183,4 +185,4 @@ def _clauses(path: Path, graph: FactorGraph) -> Iterator[tuple[float, list[int]]
             if low <= 0.0 and high == len(var) - 1.0:
                 yield float(constraints.penalty[c]), _violated(var.tolist(), state.tolist())
                 continue
-        raise FormatError(f"{path}: constraint {c} ({constraints.names[c]}) is not a clause")
+        raise FormatError(f"{path}: constraint {constraints.called(c)} is not a clause")

@@ -28,7 +28,7 @@ from mapmrf.formats.files import (
     read_bytes,
     write_text,
 )
-from mapmrf.formats.global_functions import KEYWORDS, WrittenFunction, function_of_words, like, written
+from mapmrf.formats.global_functions import KEYWORDS, MOST_NESTED, WrittenFunction, function_of_words, like, written
 from mapmrf.formats.lists import Lists, listed, read_lists, tuple_text, value_places
 from mapmrf.formats.tables import (
     MOST_COUNT,
@@ -73,9 +73,11 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     return graph
 
 
-def _network(path: Path, text: bytes, words: list[bytes], at: int) -> tuple[FactorGraph, int]:
+def _network(path: Path, text: bytes, words: list[bytes], at: int, depth: int = 0) -> tuple[FactorGraph, int]:
     """A network with functions without tables, from a word on, and where it ends."""
     functions, here, number = list[tuple[str, GlobalFunction]](), at + 1, 0
+    if depth > MOST_NESTED:
+        fail_at(path, text, at, "a network", f"at most {MOST_NESTED} inside each other")
     try:
         here, n_functions = at + 5 + max(0, int(words[at + 1])), int(words[at + 3])
         if here > len(words):
@@ -92,7 +94,7 @@ def _network(path: Path, text: bytes, words: list[bytes], at: int) -> tuple[Fact
                 scope = [int(word) for word in words[here + 1 : default]]
                 what = f"function {number} ({keyword})"
                 function, here = function_of_words(
-                    keyword, scope, words, default + 2, lambda at: _network(path, text, words, at)
+                    keyword, scope, words, default + 2, lambda at: _network(path, text, words, at, depth + 1)
                 )
                 functions.append((what, function))
             else:

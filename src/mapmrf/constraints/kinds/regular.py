@@ -307,6 +307,13 @@ Step = Callable[[int, Floats], tuple[Floats, Floats | float]]
 """Rows (n, card, size) kept after each state of a variable, by its place and the rows before it, and the costs."""
 
 
+def constraint_bytes(constraint: Constraint) -> float:
+    """Memory of the transitions of an automaton, 0 for other constraints."""
+    machine = constraint.data
+    known = {id(arcs): len(arcs.begin) for arcs in machine.steps} if isinstance(machine, _Machine) else {}
+    return 32.0 * sum(known.values())
+
+
 def kept_in_rows(
     name: str, variables: Sequence[int], card: Ints, start: Sequence[float], step: Step, end: Callable[[Floats], Floats]
 ) -> Constraint:

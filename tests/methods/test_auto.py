@@ -113,7 +113,7 @@ def test_a_sparse_binary_model_is_proven_by_cutting_planes() -> None:
 def test_without_proofs_only_the_search_goes_on() -> None:
     result = mapmrf.solve(grid(30, 30, coupling=4.0, seed=2), "auto", prove=False, max_iterations=60)
     assert result.status is Status.ITERATION_LIMIT
-    search = {"blocks", "chains", "bp", "lslp", "kicks", "restarts"}
+    search = {"annealing", "blocks", "chains", "bp", "lslp", "kicks", "restarts"}
     assert set(phases(result)) <= {"relax", "simplify", "eliminate"} | search
     assert "restarts" in phases(result)
 
@@ -322,7 +322,7 @@ def test_a_labelling_that_another_part_found_reaches_the_search() -> None:
     [
         (grid(14, 14, coupling=4.0, seed=3), {"cuts", "restarts"}),  # both provers and searchers
         (random_grid(10, 10, 4, coupling=2.0, seed=1), {"blocks"}),
-        (random_cut(100, 1500, 3, weighted=True), {"tabu"}),
+        (random_cut(100, 1500, 3, weighted=True), {"annealing", "tabu"}),
         (ksat(150, 639, 3, 1), {"feasible"}),
     ],
     ids=["binary", "states", "dense", "hard"],

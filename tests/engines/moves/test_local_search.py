@@ -123,7 +123,7 @@ def test_the_quadratic_form_has_the_values_of_the_model() -> None:
         sweeps.run(np.full(4, 3.0))
         labels = sweeps.labels()
         for i, _, flipped in one_changed(graph, labels):
-            assert sweeps.gain[i] == pytest.approx(graph.value(flipped) - graph.value(labels))
+            assert (1 - 2 * labels[i]) * sweeps.field[i] == pytest.approx(graph.value(flipped) - graph.value(labels))
 
 
 @pytest.mark.parametrize("heat_bath", [False, True])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +13,7 @@ from mapmrf.compilation.jit import compiled, inlined, predispatched
 from mapmrf.engines.moves.flip_state import FlipState, floor_of, new_flip_state, set_labels, set_state, sum_row
 from mapmrf.kernels.random_numbers import UNIT, Bits, draw, seeded
 from mapmrf.model.problem import Problem
+from mapmrf.run import pace
 
 NEVER = -44.0  # exponents below this are rejected without a random number: exp(-44) is less than 2**-63
 SIGNIFICANT = 1e-12  # at temperature 0, a gain must exceed this fraction of the terms that it is a difference of
@@ -42,7 +45,7 @@ class PairSweeps:
         self._form = quadratic_form(problem)
         self._random = seeded(seed)
         self._labels = np.zeros(problem.n_vars, dtype=np.int8)
-        self.gain = np.zeros(problem.n_vars)  # (n_vars,): gain of every flip, after a run
+        self.field = np.zeros(problem.n_vars)  # (n_vars,): gain of state 1 over state 0, after a run
         self.work = max(1, problem.n_vars + 2 * problem.n_factors)  # approximate number of table entries read per sweep
 
     def labels(self) -> Ints:
@@ -53,7 +56,13 @@ class PairSweeps:
 
     def run(self, temperatures: Floats) -> int:
         """Sweep once at every temperature; return the number of flips in the last sweep."""
-        return int(sweep_pairs(self._form, temperatures, self._labels, self.gain, self._random))
+        return int(sweep_pairs(self._form, temperatures, self._labels, self.field, self._random))
+
+    def spread(self) -> float:
+        """Mean over the variables of the root of their summed squared couplings: the scale of useful temperatures."""
+        form = self._form
+        ends = np.repeat(np.arange(len(self._labels)), np.diff(form.ptr))
+        return float(np.sqrt(np.bincount(ends, form.coupling**2, len(self._labels))).mean())
 
 
 class StateSweeps:
@@ -78,6 +87,49 @@ class StateSweeps:
 AnnealingSweeps = PairSweeps | StateSweeps
 
 
+class AnnealingReads:
+    """Reads of growing length over a binary pairwise model, without end.
+
+    Some start from random labellings, the others from the best one known, less hot.
+    """
+
+    # in units of the spread of the couplings: temperatures of a random labelling, of the best one, and of the end
+    hot, warm, cold = 0.4, 0.16, 0.035
+    first, growth = 64, 1.3  # sweeps of the first read, and by how many times later ones are longer
+    every = 4  # one read of so many starts from a random labelling
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        self._sweeps, self._random = PairSweeps(problem, seed), np.random.default_rng(seed)
+        self._spread = self._sweeps.spread()
+
+    def run(self, best: Callable[[], Ints]) -> Iterator[list[Ints]]:
+        """Yield the labellings of reads that ended in a step; `best` gives the best labelling known."""
+        sweeps, work = self._sweeps, 0
+        found: list[Ints] = []
+        some = max(1, pace.MOVES // sweeps.work)
+        length = float(self.first)
+        for read in count():
+            at_random = read % self.every == 0
+            start = best()
+            sweeps.restart(self._random.integers(0, 2, len(start)) if at_random else start)
+            begin = self.hot if at_random else self.warm
+            temperatures = self._spread * np.geomspace(begin, self.cold, int(length))
+            at = 0
+            while at < len(temperatures):
+                part = temperatures[at : at + max(1, some - work)]
+                sweeps.run(part)
+                at, work = at + len(part), work + len(part)
+                if work >= some:
+                    yield found
+                    found, work = [], 0
+            for _ in range(100):
+                work += 1
+                if sweeps.run(np.zeros(1)) == 0:
+                    break
+            found.append(sweeps.labels())
+            length *= self.growth
+
+
 def quadratic_form(problem: Problem) -> BinaryForm:
     """Write a binary pairwise model as a quadratic form; forbidden entries count as a large loss."""
     floor = floor_of(problem, 1)
@@ -98,20 +150,21 @@ def quadratic_form(problem: Problem) -> BinaryForm:
 
 
 @compiled
-def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floats, random: Bits) -> int:
-    """Metropolis sweeps over binary variables, one per temperature; flips of the last sweep. `gain` is scratch."""
+def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, field: Floats, random: Bits) -> int:
+    """Metropolis sweeps over binary variables, one per temperature; flips of the last sweep. `field` is scratch."""
     for i in range(len(labels)):
         slope = form.slope[i]
         for e in range(form.ptr[i], form.ptr[i + 1]):
             slope += form.coupling[e] * labels[form.nbr[e]]
-        gain[i] = slope if labels[i] == 0 else -slope
+        field[i] = slope
     flips = 0
     x = random[0]  # the generator's state stays in a register: this loop does little else
     for temperature in temperatures:
         beta = 1.0 / temperature if temperature > 0.0 else np.inf
         flips = 0
         for i in range(len(labels)):
-            g = gain[i]
+            shift = 1.0 - 2.0 * labels[i]
+            g = shift * field[i]
             if g <= 0.0:
                 if temperature == 0.0 or g * beta < NEVER:
                     continue
@@ -123,13 +176,9 @@ def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floa
             elif temperature == 0.0 and g <= SIGNIFICANT * abs(form.slope[i]):
                 continue
             flips += 1
-            new = 1 - labels[i]
-            labels[i] = new
-            gain[i] = -gain[i]
-            shift = 2.0 * new - 1.0
+            labels[i] = 1 - labels[i]
             for e in range(form.ptr[i], form.ptr[i + 1]):
-                j = form.nbr[e]
-                gain[j] += (1.0 - 2.0 * labels[j]) * shift * form.coupling[e]
+                field[form.nbr[e]] += shift * form.coupling[e]
     random[0] = x
     return flips
 

@@ -13,10 +13,12 @@ from mapmrf.arrays import Bools, Ints
 from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions
 from mapmrf.engines.elimination.orders import Order, PrimalGraph, fill_orders
 from mapmrf.engines.flow.cut_model import UNDECIDED, persistent_states, why_no_roof
+from mapmrf.engines.moves.annealing import AnnealingReads
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.chains import ChainSearch, FlipSearch
 from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.engines.moves.kicks import SearchKicks, largest_kick
+from mapmrf.engines.program.binary_program import is_compact
 from mapmrf.engines.reduction.simplify import Simplified, excluded_states, simplify_in_steps, solve_small
 from mapmrf.methods.auto.feasibility import FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers, dense_searchers, is_dense
@@ -61,16 +63,21 @@ class Portfolio:
             yield shared.report("search", Status.CONVERGED)
             return
         wide = shared.incumbent.gap > SETTINGS.wide_gap
-        if wide:  # the relaxation says little about good labellings: search before anything is proven
+        annealed = wide and is_compact(self.problem) and shared.has_room_for(("annealing",), self.problem)
+        if annealed:  # chains have their turns in the race, and on dense models belief propagation, too
+            if not is_dense(self.problem):
+                yield from self.scouts.beliefs.turn()
+        elif wide:  # the relaxation says little about good labellings: search before anything is proven
             yield from self.scouts.run()
         self.search = PoolSearch(self.problem, self.seed, options.width, options.pool)
-        for _ in self.search.add(self.reduced.project(shared.incumbent.labels)):
+        n_passes = 0 if annealed else SETTINGS.first_passes
+        for _ in self.search.add(self.reduced.project(shared.incumbent.labels), n_passes):
             yield shared.step("blocks")
         yield self.searched("blocks")
-        if wide and shared.has_room_for(("chains",), shared.problem):
+        if wide and not annealed and shared.has_room_for(("chains",), shared.problem):
             best = shared.incumbent.labels
-            found = [] if is_dense(self.problem) else self.scouts.found  # dense models have tabu search
-            starts = [self.reduced.project(labels) for labels in found if not np.array_equal(labels, best)]
+            found = [labels for labels in self.scouts.found if not np.array_equal(labels, best)]
+            starts = [self.reduced.project(labels) for labels in found]
             for _ in self.search.follow_chains(starts):
                 yield self.searched("chains")
         kicks = self.search.kicks(wide) if shared.has_room_for(("chains", "flips"), self.problem) else []
@@ -84,6 +91,14 @@ class Portfolio:
             searchers = dense_searchers(self, searchers)
         provers = Provers(self).phases() if options.prove else []
         provers = [phase for phase in provers if not shared.is_refuted(phase.name)]
+        if annealed:
+            turn, weight = SETTINGS.anneal_turn, SETTINGS.anneal_weight
+            searchers.insert(0, Phase(self.anneal(), turn, weight, first=turn, least=self.least_of_annealing))
+            for phase in provers:
+                if phase.name == "branch":
+                    phase.skipped = SETTINGS.branch_waits
+                elif phase.name == "sdp" and self.problem.n_vars > SETTINGS.sdp_small:
+                    phase.skipped = SETTINGS.sdp_waits
         if wide and any(phase.name == "wcsp" for phase in provers):  # its first turn is long and may be the last one
             searchers = [*others, *kickers]
             for phase, first in zip(others, (SETTINGS.starts_first, SETTINGS.search_turn, 0, 0), strict=False):
@@ -161,6 +176,9 @@ class Portfolio:
         graph = PrimalGraph.of(self.problem)
         order: Order | None = None
         most_entries = self.options.elimination_entries
+        # A graph of width w has at most w edges per variable.
+        if len(graph.nbr) / 2 * math.log2(model.card.min()) > graph.n * math.log2(most_entries):
+            return
         for found in fill_orders(graph, model.card, self.seed, SETTINGS.narrow_orders, most_entries):
             order = found if found.better_than(order) else order
             yield shared.step("eliminate")
@@ -211,6 +229,17 @@ class Portfolio:
         for _ in self.search.kick(make()):
             yield self.searched("kicks")
 
+    def anneal(self) -> Steps:
+        """Anneal without end; the pool takes over the better parts of every read."""
+        for found in AnnealingReads(self.problem, self.seed).run(lambda: self.search.best):
+            for labels in found:
+                self.search.learn(labels)
+            yield self.searched("annealing")
+
+    def least_of_annealing(self) -> float:
+        """Least weight: a long read, which helps only at its end, keeps its turns while the gap is wide."""
+        return SETTINGS.anneal_least if self.shared.incumbent.gap > SETTINGS.wide_gap else SETTINGS.weight_least
+
     def searched(self, phase: str) -> Progress:
         self.offer_pool()
         return self.shared.step(phase)
@@ -242,13 +271,13 @@ class PoolSearch:
     def value(self) -> float:
         return max(self.values)
 
-    def add(self, labels: Ints) -> Iterator[None]:
+    def add(self, labels: Ints, n_passes: int = SETTINGS.first_passes) -> Iterator[None]:
         """Improve a starting point by exact blocks and add it to the pool."""
         # The pool's best labelling takes over its better parts. While the pool has room, the labelling itself joins it;
         # later it replaces the worst one if it is better. Yields after every block, so that large models can be
         # interrupted.
         labels = np.array(labels, dtype=np.int64)
-        for _ in range(SETTINGS.first_passes):
+        for _ in range(n_passes):
             for block in self._blocks():
                 self.moves.optimise(labels, SETTINGS.first_width, block)
                 yield

@@ -141,6 +141,7 @@ def dense_searchers(portfolio: Portfolio, others: list[Phase]) -> list[Phase]:
     """Put tabu search first, and run the other searchers only in some cycles."""
     for phase in others:
         phase.weight = phase.prior = SETTINGS.dense_others * phase.prior
+        phase.skipped = SETTINGS.dense_waits
     weight = min(max(portfolio.problem.n_vars / SETTINGS.tabu_spins, SETTINGS.tabu_least), SETTINGS.tabu_most)
     return [Phase(tabu_search(portfolio), SETTINGS.tabu_turn, weight, first=SETTINGS.tabu_turn), *others]
 

@@ -81,6 +81,14 @@ class Settings:
     flip_kick: int = 12  # most variables of these
     flip_depth: int = 2  # most variables of the sets that are flipped to repair them
 
+    # Binary pairwise models with a wide gap
+    anneal_turn: int = 20  # iterations per turn of annealing
+    anneal_weight: float = 3.0  # initial turns per cycle
+    anneal_least: float = 1.0  # fewest turns, relative to these, while the gap is wide
+    branch_waits: int = 12  # cycles before `branch` begins, whose mini-buckets take seconds
+    sdp_small: int = 250  # variables up to which the semidefinite bound, which proves them, begins at once
+    sdp_waits: int = 2  # cycles before it begins on others
+
     # Dense binary models: tabu search and semidefinite bounds
     sparse_degree: float = 6.0  # average number of pairs per variable up to which a model is sparse
     tabu_variables: int = 20_000  # most variables for tabu search, in which every flip looks at all
@@ -89,6 +97,7 @@ class Settings:
     tabu_least: float = 0.5  # fewest such turns: small models are soon searched
     tabu_most: float = 4.0  # most such turns
     dense_others: float = 0.25  # initial turns per cycle of the other searchers, which find little
+    dense_waits: int = 2  # cycles before they begin
     sdp_first: int = 20  # iterations of the first turn of the semidefinite bound: enough for one
     sdp_turn: int = 5  # iterations of later turns
     sdp_turns: float = 2.0  # initial turns per cycle, as it stalls at times

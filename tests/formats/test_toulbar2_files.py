@@ -416,16 +416,6 @@ CFN_ZOO = {
     ),
     "an open quote": (CFN_T3.replace('.000"}', ".000}"), ["mustbe (line 1)"]),
     "more": (CFN_T3 + " x", ["after the last bracket (line 9)", "'x'"]),
-    "numbers too far apart": (
-        '{problem: {name: m, mustbe: "<inf"}, variables: {'
-        + " ".join(f"v{i}: 2" for i in range(20))
-        + "}, functions: {f: {scope: ["
-        + " ".join(map(str, range(20)))
-        + "] defaultcost: 1.7e308 costs: ["
-        + "1 " * 20
-        + "-1.7e308]}}}",
-        ["factor 0: its numbers differ by more than a float can hold"],
-    ),
     "no end": (CFN_T3.rstrip()[:-1], ["end of the file", "ends in line 8"]),
 }
 CONTRACT = {

@@ -2,8 +2,9 @@
 
 A constraint reads its variables one after another and keeps a count; an auxiliary variable holds the count after each
 step. The auxiliary variables are functions of the others: every labelling has exactly one extension of finite value,
-so maxima, sums and the m best labellings of both models are the same. Many constraints on the same two variables, and
-two variables that must differ, become a table on these.
+so maxima, sums and the m best labellings of both models are the same. If the tables of the counts would be large, and
+few words are allowed, the states of a single auxiliary variable are these words. Many constraints on the same two
+variables, and two variables that must differ, become a table on these.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,8 @@ from mapmrf.model.graph import FactorGraph
 
 MOST_MOVES = 1 << 26  # moves of all steps together
 MOST_ENTRIES = 1 << 26  # maximum number of table entries that a rewriting adds
+LARGE = 1 << 20  # number of table entries from which a constraint may become a variable whose states are its words
+MOST_WORDS = 1 << 16
 
 
 @dataclass(eq=False)
@@ -36,6 +40,9 @@ class Rewriting:
         The model without these constraints: the original variables come first, then the auxiliary ones.
     automata
         For every constraint that is counted: its automaton, and the index of its first auxiliary variable.
+    words
+        For every constraint that allows few words: its variables, the words (n_words, arity), and the index of the
+        auxiliary variable whose states they are.
 
     Examples
     --------
@@ -53,6 +60,7 @@ class Rewriting:
     original: FactorGraph
     graph: FactorGraph
     automata: list[tuple[Automaton, int]] = field(default_factory=list)
+    words: list[tuple[list[int], Ints, int]] = field(default_factory=list)
 
     def lift(self, labels: Ints) -> Ints:
         """Lift labels (n_vars,): append those of the auxiliary variables, which are functions of them."""
@@ -61,6 +69,8 @@ class Rewriting:
         for counter, first in self.automata:
             counts = counter.read(lifted)[counter.first_step : len(counter.variables) - 1]
             lifted[first : first + len(counts)] = counts
+        for variables, words, i in self.words:
+            lifted[i] = int((words == lifted[variables]).all(axis=1).argmax())
         return lifted
 
     def project(self, labels: Ints) -> Ints:
@@ -123,6 +133,7 @@ class _Rewriter:
         self.known: dict[tuple[object, ...], int] = {}  # tables by their content
         self.entries = 0
         self.automata: list[tuple[Automaton, int]] = []
+        self.words: list[tuple[list[int], Ints, int]] = []
 
     def run(self) -> Rewriting:
         constraints = self.constraints
@@ -149,7 +160,7 @@ class _Rewriter:
         for i, j in hard_pairs:
             _check_awaited()
             self.add_difference(i, j)
-        return Rewriting(self.original, self.graph(), self.automata)
+        return Rewriting(self.original, self.graph(), self.automata, self.words)
 
     def add_difference(self, i: int, j: int, penalty: float = np.inf) -> None:
         key = self.card[i], self.card[j], penalty
@@ -161,9 +172,16 @@ class _Rewriter:
         self.add_factor((i, j), self.known[key])
 
     def count(self, c: int) -> None:
-        """Write a constraint as a chain of counts."""
+        """Write a constraint as a chain of counts, or, if that is large, as a variable whose states are its words."""
         counter = self.constraints.kind_of(c).automaton(self.constraints, c, self.original.card)
         variables, n_steps = counter.variables, len(counter.variables)
+        entries = sum(move.size * size for move, size in zip(counter.moves[:-1], counter.sizes, strict=False))
+        found = counter.words(MOST_WORDS) if entries > LARGE else None
+        if found is not None and found.default == -np.inf:
+            states = self.original.card[variables]
+            if 0 < len(found.theta) * int(states.sum()) < entries:
+                self.choose(variables, found)
+                return
         at = int(self.original.var_ptr[variables[0]])
         first_theta = self.theta_v[0][at : at + self.card[variables[0]]]
         gains: Sequence[Floats | None] = counter.gains or (None,) * n_steps
@@ -191,6 +209,18 @@ class _Rewriter:
                 self.theta_v.append(np.zeros(counter.sizes[step]))
                 scope = (*scope, carrier)
             self.add_factor(scope, table)
+
+    def choose(self, variables: list[int], found: Words) -> None:
+        """Add a variable for the words of a constraint, each of which has its value, and a table with every letter."""
+        n, chosen = len(found.theta), len(self.card)
+        self.words.append((variables, found.words, chosen))
+        self.card.append(n)
+        self.theta_v.append(found.theta)
+        for i, column in zip(variables, found.words.T, strict=True):
+            _check_awaited()
+            self.spend(n * self.card[i])
+            table = np.where(np.arange(self.card[i])[:, None] == column, 0.0, -np.inf)
+            self.add_factor((i, chosen), self.add_table(table))
 
     def move_table(self, move: Ints, gain: Floats | None, size: int, final: Floats | None) -> int:
         """The table of a step: by count before, state of the variable, and count after or value at the end."""
@@ -302,6 +332,40 @@ class Automaton:
             count = max(0, int(move[count, labels[i]]))
             counts[step] = count
         return counts
+
+    def words(self, most: int) -> Words | None:
+        """What it says of every word; None if there would be too many words, or if moves have values."""
+        if self.gains is not None or len(set(self.variables)) < len(self.variables):
+            return None
+        # A further count after every step, the last, stands for what is forbidden.
+        moves = [
+            np.vstack([np.where(move < 0, size, move), np.full((1, move.shape[1]), size)])
+            for move, size in zip(self.moves, self.sizes, strict=True)
+        ]
+        worth, of = np.unique(np.append(self.final, -np.inf), return_inverse=True)
+        n_words = np.array([1.0, 0.0])
+        for move, size in zip(moves, self.sizes, strict=True):
+            n_words = np.bincount(move.ravel(), np.repeat(n_words, move.shape[1]), size + 1)
+        n_words = np.bincount(of, n_words)
+        default = int(n_words.argmax())
+        if np.delete(n_words, default).sum() > most:
+            return None
+        wanted = [of != default]  # counts after which there is a word
+        for move in moves[:0:-1]:
+            wanted.append(wanted[-1][move].any(axis=1))
+        words, at = np.zeros((1, 0), dtype=np.int64), np.zeros(1, dtype=np.int64)
+        for move, some in zip(moves, wanted[::-1], strict=True):
+            before, states = np.nonzero(some[move[at]])
+            words, at = np.column_stack([words[before], states]), move[at[before], states]
+        return Words(float(worth[default]), words, worth[of[at]])
+
+
+class Words(NamedTuple):
+    """A value of most words, and the words (n_words, n_steps) that have others."""
+
+    default: float
+    words: Ints
+    theta: Floats
 
 
 def worth_of(counts: Ints, final: Floats) -> Floats:

@@ -1,10 +1,7 @@
 """Tables given as a default and a list of tuples, each of which is a state per variable and a number.
 
-Large tables with few tuples are not written out: they become constraints on their variables. A tuple that is worse than
-the default becomes a constraint that not all variables have their states of the tuple, with the difference as its
-penalty; one that is better, a constraint that all have them. If the default is forbidden, the tuples are the paths of a
-tree that reads one variable after another, and every node of it becomes a clause: a path to the node continues to one
-of its children. A labelling has the value that a table would give it, up to round-off.
+Large tables with few tuples are not written out: each becomes a `regular` constraint on its variables, whose automaton
+follows the tuples and ends with their values. A labelling has the value that the table would give it.
 """
 
 from __future__ import annotations
@@ -12,14 +9,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
-from mapmrf.constraints.flat import LINEAR, Constraints
+from mapmrf.constraints.kinds.regular import kept_in_rows
+from mapmrf.constraints.statements import Constraint
 from mapmrf.errors import FormatError
 from mapmrf.formats.files import NumberFile, charge, first_not_whole
 from mapmrf.formats.tables import COPIES, Factors, build, last_fastest, table_offsets, table_sizes
@@ -27,20 +25,15 @@ from mapmrf.model.builders import blocks
 from mapmrf.model.graph import FactorGraph, Names
 
 LARGE = 1 << 16  # number of entries from which a table may be replaced by a list of tuples
-INDICATOR_BYTES = 48.0  # bytes per indicator of a constraint, including temporary copies
+MOVE_BYTES = 96.0  # bytes for each state that may follow a part of a tuple, including temporary copies
 LISTS = "its lists of tuples"
 
 
 def keeps_list(size: Floats, count: Ints, shape: Ints, shape_ptr: Ints) -> Bools:
     """Which tables of so many entries stay lists of so many tuples: large ones for which that needs far less memory."""
     # The diagonal of a Potts factor of two variables is never short enough: methods exploit the structure of its table.
-    arity = np.diff(shape_ptr)
-    widest = np.ones(len(arity), dtype=np.int64)
-    if len(shape):
-        widest[arity > 0] = np.maximum.reduceat(shape, shape_ptr[:-1][arity > 0])
-    return np.asarray(
-        (size > LARGE) & (INDICATOR_BYTES / 8.0 * count * arity.astype(np.float64) * (arity + widest) < size)
-    )
+    states = np.diff(np.append(0.0, np.cumsum(shape.astype(np.float64)))[shape_ptr])
+    return np.asarray((size > LARGE) & (MOVE_BYTES / 8.0 * count * states < size))
 
 
 def stays_list(size: float, count: int, shape: Sequence[int]) -> bool:
@@ -137,16 +130,42 @@ def tables_of_keys(
 def build_with_lists(path: Path, card: Ints, factors: Factors, names: Names | None) -> FactorGraph:
     is_list = np.zeros(len(factors.table_ptr) - 1, dtype=bool)
     is_list[list(factors.lists)] = True
-    kept = _Kept(path, card)
+    kept, constant, need = list[Constraint](), 0.0, 0.0
     for a in np.flatnonzero(is_list[factors.table_of]).tolist():
-        t = int(factors.table_of[a])
+        t, scope = int(factors.table_of[a]), factors.scope_of(a)
+        if len(np.unique(scope)) < len(scope):
+            twice = np.flatnonzero(np.bincount(scope) > 1)[0]
+            raise FormatError(f"{path}: factor {a}: variable {twice} occurs twice in its scope")
         entries = factors.theta_t[factors.table_ptr[t] : factors.table_ptr[t + 1]]
         if factors.weight is not None:
             entries = factors.weight[a] * entries
-        kept.add(a, factors.scope_of(a), factors.lists[t], entries)
-    scopes, tables = [(), *((i,) for i in kept.unary)], [np.array([kept.constant]), *kept.unary.values()]
-    graph = build(path, card, _without(factors, is_list).extended(scopes, tables), names)
-    return replace(graph, constraints=Constraints.join(kept.parts))
+        if (entries == entries[0]).all():
+            constant += float(entries[0])
+            continue
+        moves = float(card[scope].sum()) * len(factors.lists[t])
+        need += MOVE_BYTES * moves
+        charge(path, need, LISTS, f"factor {a} needs {moves:.4g} moves")
+        kept.append(_constraint(scope.tolist(), card, factors.lists[t], entries))
+    tables = _without(factors, is_list).extended([()], [np.array([constant])])
+    return build(path, card, tables, names).with_constraints(kept)
+
+
+def _constraint(scope: list[int], card: Ints, tuples: Ints, entries: Floats) -> Constraint:
+    """A default, and tuples with their values: what it keeps is the node in the tree of the tuples, or -1 beside it."""
+    at, children = np.zeros(len(tuples), dtype=np.int64), list[Ints]()
+    for column, r in zip(tuples.T, card[scope].tolist(), strict=True):
+        found, at = np.unique(at * r + column, return_inverse=True)
+        children.append(found)
+    values = np.full(len(children[-1]) + 1, entries[0])
+    values[at] = entries[1:]  # of repeated tuples the last
+
+    def follow(place: int, rows: Floats) -> tuple[Floats, float]:
+        r, known = int(card[scope[place]]), children[place]
+        wanted = rows.astype(np.int64) * r + np.arange(r)
+        child = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        return np.where(known[child] == wanted, child, -1.0)[:, :, None], 0.0
+
+    return kept_in_rows("tuples", scope, card, [0.0], follow, lambda rows: -values[rows[:, 0].astype(np.int64)])
 
 
 def _without(factors: Factors, is_list: Bools) -> Factors:
@@ -161,87 +180,6 @@ def _without(factors: Factors, is_list: Bools) -> Factors:
         blocks(factors.theta_t, factors.table_ptr[tables], sizes[tables]),
         None if factors.weight is None else factors.weight[stay],
     )
-
-
-@dataclass(eq=False)
-class _Kept:
-    """Lists of tuples converted to constraints, a constant, and unary potentials that forbid states."""
-
-    path: Path
-    card: Ints
-    unary: dict[int, Floats] = field(default_factory=dict)
-    constant: float = 0.0
-    parts: list[Constraints] = field(default_factory=list)
-    n_indicators: int = 0
-
-    def add(self, a: int, scope: Ints, tuples: Ints, entries: Floats) -> None:
-        """Add a factor: its default, and tuples with their values."""
-        if len(np.unique(scope)) < len(scope):
-            twice = np.flatnonzero(np.bincount(scope) > 1)[0]
-            raise FormatError(f"{self.path}: factor {a}: variable {twice} occurs twice in its scope")
-        base, theta = float(entries[0]), entries[1:]
-        tuples, last = np.unique(tuples[::-1], axis=0, return_index=True)
-        theta = theta[::-1][last]
-        if base == -math.inf:
-            tuples, theta = tuples[theta > -np.inf], theta[theta > -np.inf]
-            if len(tuples) == 0:
-                self.constant = -math.inf
-                return
-            self.add_tree(a, scope, tuples)
-            base = float(theta.max())
-        self.constant += base
-        with np.errstate(over="ignore"):
-            gain = theta - base
-        if np.any(np.isinf(gain) & np.isfinite(theta)):
-            raise FormatError(f"{self.path}: factor {a}: its numbers differ by more than a float can hold")
-        tuples, gain = tuples[gain != 0], gain[gain != 0]
-        self.constant += float(gain[gain > 0].sum())
-        n, k = tuples.shape
-        self.charge(a, n * k)
-        limits = np.where(gain > 0, float(k), -np.inf), np.where(gain > 0, np.inf, k - 1.0)
-        self.add_sums(np.full(n, k), (np.tile(scope, n), tuples.ravel(), np.ones(n * k)), limits, np.abs(gain))
-
-    def add_tree(self, a: int, scope: Ints, tuples: Ints) -> None:
-        """Forbid all but some tuples: a clause for every node of the tree in which they are the paths."""
-        kinds = np.array([len(np.unique(column)) for column in tuples.T])
-        for i, column in zip(scope.tolist(), tuples.T, strict=True):
-            forbidden = np.full(int(self.card[i]), -np.inf)
-            forbidden[column] = 0.0
-            self.unary[i] = self.unary.get(i, 0.0) + forbidden
-        order = np.argsort(kinds, kind="stable")[np.count_nonzero(kinds == 1) :]
-        nodes, of = np.zeros(1, dtype=np.int64), np.zeros(len(tuples), dtype=np.int64)  # the node of every tuple
-        for d, place in enumerate(order.tolist()):
-            column = tuples[:, place]
-            _, children, next_of = np.unique(
-                of * (int(column.max()) + 1) + column, return_index=True, return_inverse=True
-            )
-            n_children = np.bincount(of[children])
-            # All states on the path to a node, and none of those that follow: where all follow, that is impossible.
-            open_nodes = np.flatnonzero(n_children < kinds[place])
-            if d > 0 and len(open_nodes):
-                follow = children[np.isin(of[children], open_nodes)]
-                sizes = d + n_children[open_nodes]
-                self.charge(a, int(sizes.sum()))
-                owner = np.concatenate([np.repeat(open_nodes, d), of[follow]])
-                by_node = np.argsort(owner, kind="stable")
-                path = tuples[nodes[open_nodes]][:, order[:d]]
-                var = np.concatenate([np.tile(scope[order[:d]], len(path)), np.full(len(follow), scope[place])])
-                state = np.concatenate([path.ravel(), column[follow]])
-                weight = np.where(np.arange(len(owner)) < path.size, 1.0, -1.0)
-                limits = np.full(len(sizes), -np.inf), np.full(len(sizes), d - 1.0)
-                terms = var[by_node], state[by_node], weight[by_node]
-                self.add_sums(sizes, terms, limits, np.full(len(sizes), np.inf))
-            nodes, of = children, next_of.ravel()
-
-    def add_sums(
-        self, sizes: Ints, terms: tuple[Ints, Ints, Floats], limits: tuple[Floats, Floats], penalty: Floats
-    ) -> None:
-        n = len(sizes)
-        self.parts.append(Constraints(np.full(n, LINEAR), offsets(sizes), *terms, *limits, penalty, ("tuple",) * n))
-
-    def charge(self, a: int, n_indicators: int) -> None:
-        self.n_indicators += n_indicators
-        charge(self.path, INDICATOR_BYTES * self.n_indicators, LISTS, f"factor {a} needs {n_indicators:.4g} indicators")
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

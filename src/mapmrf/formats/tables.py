@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints, distinct, offsets, ranges
-from mapmrf.errors import FormatError, GraphError
+from mapmrf.errors import FormatError, GraphError, UnsupportedModel
 from mapmrf.formats.files import charge
 from mapmrf.model.builders import blocks
 from mapmrf.model.graph import FactorGraph, Names
@@ -106,10 +106,10 @@ def build(path: Path, card: Ints, factors: Factors, names: Names | None = None, 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Convert GraphError and MemoryError to a FormatError that names the file."""
+    """Convert errors of models and MemoryError to a FormatError that names the file."""
     try:
         yield
-    except GraphError as error:
+    except (GraphError, UnsupportedModel) as error:
         raise FormatError(f"{path}: {error}") from None
     except MemoryError:
         raise FormatError(f"{path}: the model does not fit into memory") from None

@@ -110,7 +110,8 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     import difflib
 
     lowered = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)
+    begun = [each for each in lowered if len(name) > 2 and each.startswith(name.lower())]
+    close = begun or difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)
     return f", did you mean {lowered[close[0]]!r}?" if close else ""
 
 

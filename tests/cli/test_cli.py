@@ -166,6 +166,8 @@ def test_options_that_are_arguments_of_solve_have_their_names_and_defaults():
     [
         (["solve"], "MODEL"),
         (["slove"], "no command is named 'slove', did you mean 'solve'?"),
+        (["solve", "MODEL", "--tim", "3"], "no option is named '--tim', did you mean '--time-limit'?"),
+        (["solve", "MODEL", "--metod=icm"], "no option is named '--metod', did you mean '--method'?"),
         (["--nonsense"], "--nonsense"),
         (["solve", "MODEL", "--nonsense"], "--nonsense"),
         (["solve", "MODEL", "--method", "imc"], "did you mean 'icm'"),

@@ -120,6 +120,9 @@ def explain(error: BaseException) -> int:
         case click.Abort() | KeyboardInterrupt():
             complain("interrupted")
             return Exit.INTERRUPTED
+        case click.NoSuchOption(ctx=click.Context() as context):
+            known = [flag for one in context.command.get_params(context) for flag in one.opts if flag[:2] == "--"]
+            return fail(f"no option is named {error.option_name!r}{suggestion(error.option_name, known)}")
         case click.ClickException():
             return fail(error.format_message())
         case MapMRFError():

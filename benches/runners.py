@@ -337,7 +337,7 @@ def command(task: Task, words: list[str], method: str = "", file: bool = False, 
         spent = clock.spent()
     printed = done.stdout.strip()
     found = json.loads(printed) if printed.startswith("{") else {}
-    told = {key: found[key] for key in ("value", "status", "seconds", "processor s") if key in found}
+    told = {key: each for key, each in found.items() if key in ("value", "status") or isinstance(each, float)}
     return {"seconds": spent[0], "processor s": spent[1], **told}
 
 

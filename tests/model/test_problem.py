@@ -1,9 +1,13 @@
 """Problem: every batch is a slice of every array, and nothing of the graph is lost."""
 
+import dataclasses
+
 import numpy as np
 from hypothesis import given
 
+import mapmrf
 from mapmrf import FactorGraph
+from mapmrf.engines.moves.flip_state import lay_out
 from mapmrf.model.problem import Problem
 from strategies import Recipe, any_recipes, random_recipe, with_weights
 
@@ -109,3 +113,19 @@ def test_compiled_arrays_are_read_only() -> None:
     problem = Problem.compile(random_recipe(1, 5, 10).graph())
     arrays = [problem.order, problem.scope, problem.nbr, problem.edge_ptr, problem.config_ptr, problem.theta_f]
     assert not any(array.flags.writeable for array in arrays)
+
+
+def test_small_models_that_differ_in_potentials_alone_are_compiled_once():
+    graph = mapmrf.datasets.grid(3, 4, coupling=1.0, seed=2)
+    first = Problem.compile(graph)
+    first_degree = first.degree
+    lay_out(first)
+    other = dataclasses.replace(graph, theta_v=2.0 * graph.theta_v, theta_t=graph.theta_t + 1.0)
+    second = Problem.compile(other, threads=2)
+    assert second.batches is first.batches and second.degree is first_degree and second.threads == 2
+    assert second.theta_f.tolist() == other.theta_t.tolist()
+    assert lay_out(second).theta_v is other.theta_v and lay_out(first).theta_v is graph.theta_v
+    hard = dataclasses.replace(graph, theta_t=np.where(np.arange(len(graph.theta_t)) == 5, -np.inf, graph.theta_t))
+    assert [batch.hard for batch in Problem.compile(hard).batches].count(True) == 1
+    weighted = dataclasses.replace(graph, weight=np.full(graph.n_factors, 2.0))
+    assert Problem.compile(weighted).theta_f.tolist() == (2.0 * graph.theta_t).tolist()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, distinct, frozen, offsets, ranges, short
-from mapmrf.model.graph import FactorGraph
+from mapmrf.model.graph import FEW, FactorGraph
 from mapmrf.model.memory import NO_LIMIT, MemoryBudget
 from mapmrf.model.structured_pairs import LEAST_STATES, PairForms, find_forms, worthwhile
 
@@ -96,6 +97,8 @@ class Problem:
         Number of threads that a method may use; results do not depend on it.
     memory
         How much memory a method may use.
+    shared
+        What methods have laid out for all models of this structure, by name: see `Problem.compile`.
 
     Examples
     --------
@@ -115,12 +118,29 @@ class Problem:
     weight: Floats
     threads: int = 1
     memory: MemoryBudget = NO_LIMIT
+    shared: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def compile(cls, graph: FactorGraph, threads: int = 1, memory: MemoryBudget = NO_LIMIT) -> Problem:
-        """Sort the factors by shape; if they are already sorted, the graph's arrays are used as they are."""
+        """Sort the factors by shape; if they are already sorted, the graph's arrays are used as they are.
+
+        Of small models in succession that differ in nothing but their potentials, only the first is compiled.
+        """
+        global _latest
         graph.check_sums()
         hard = hard_tables(graph)
+        small = len(graph.theta_t) <= FEW and len(graph.scope) <= FEW and graph.n_vars <= FEW and not hard.any()
+        latest = _latest  # another thread may replace it
+        if small and latest is not None and _same_structure(graph, latest.graph):
+            made = replace(latest, graph=graph, threads=threads, memory=memory)
+            vars(made).update({key: vars(latest)[key] for key in _STRUCTURAL if key in vars(latest)})
+        else:
+            made = cls._compiled(graph, hard, threads, memory)
+        _latest = made if small else _latest
+        return made
+
+    @classmethod
+    def _compiled(cls, graph: FactorGraph, hard: Bools, threads: int, memory: MemoryBudget) -> Problem:
         group = _shape_groups(graph)
         if hard.any():
             group = group + hard[graph.table_of]
@@ -249,6 +269,23 @@ class Problem:
     def feasible_v(self) -> Bools:
         """Whether a variable's state has a finite unary potential."""
         return frozen(self.graph.theta_v > -np.inf)
+
+
+_latest: Problem | None = None  # of the small models without forbidden entries in tables
+
+_STRUCTURAL = (
+    "only_binary", "order", "edge_ptr", "edge_factor", "edge_stride", "edge_state_at", "config_ptr", "nbr_ptr", "nbr",
+    "degree",
+)  # fmt: skip
+"""Cached arrays of a problem that do not depend on the potentials."""
+
+
+def _same_structure(graph: FactorGraph, other: FactorGraph) -> bool:
+    for name in ("card", "scope_ptr", "scope", "table_of", "table_ptr", "weight"):
+        one, two = getattr(graph, name), getattr(other, name)
+        if one is not two and (one is None or two is None or one.dtype != two.dtype or not np.array_equal(one, two)):
+            return False
+    return True
 
 
 def hard_tables(graph: FactorGraph) -> Bools:

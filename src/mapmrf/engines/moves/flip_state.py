@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -393,14 +392,11 @@ class MoveModel(NamedTuple):
     weight: Floats  # (n_factors,): weights of the tables; empty if all weights are 1
 
 
-_laid_out: WeakKeyDictionary[Problem, MoveModel] = WeakKeyDictionary()
-
-
 def lay_out(problem: Problem) -> MoveModel:
     """Lay out a problem for moves; all moves on a problem share one layout."""
-    if problem not in _laid_out:
-        graph = problem.graph
-        _laid_out[problem] = MoveModel(
+    graph, found = problem.graph, problem.shared.get("moves")
+    if found is None:
+        found = MoveModel(
             card=_packed(graph.card),
             var_ptr=_packed(graph.var_ptr),
             theta_v=graph.theta_v,
@@ -414,7 +410,8 @@ def lay_out(problem: Problem) -> MoveModel:
             table_at=_packed(problem.table_at),
             weight=problem.weight,
         )
-    return _laid_out[problem]
+        problem.shared["moves"] = found
+    return found._replace(theta_v=graph.theta_v, theta_t=graph.theta_t)
 
 
 def _packed(values: Ints) -> Ints:

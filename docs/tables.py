@@ -72,7 +72,7 @@ def stubs() -> str:
 
 
 def is_error(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, mapmrf.MapMRFError)
+    return isinstance(value, type) and value.__module__ == "mapmrf.errors"
 
 
 # -- methods ----------------------------------------------------------------------------------------------------------

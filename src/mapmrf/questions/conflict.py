@@ -94,7 +94,7 @@ def conflict(
     factor 0 (a, b)
     """
     check_limits(time_limit, None, 0)
-    search = _Search(
+    search = _ConflictSearch(
         as_graph(graph, evidence=evidence), math.inf if time_limit is None else time.perf_counter() + time_limit
     )
     found = search.parts
@@ -106,7 +106,7 @@ def conflict(
     return search.conflict(*search.smallest(found))
 
 
-class _Search:
+class _ConflictSearch:
     """The parts of a model before evidence that forbid something, and solves of some of them."""
 
     def __init__(self, graph: FactorGraph, deadline: float) -> None:

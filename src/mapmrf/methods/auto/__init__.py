@@ -12,7 +12,7 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.numpy_elimination import eliminate_small, small_order
 from mapmrf.methods.auto.constrained import ConstrainedRun
 from mapmrf.methods.auto.feasibility import FeasibilityPhase
-from mapmrf.methods.auto.relax import ExpansionTurns, RelaxationEnd, Scouts, Trial
+from mapmrf.methods.auto.relax import EarlyTrial, ExpansionTurns, RelaxationEnd, Scouts
 from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import SharedRun
 from mapmrf.model.graph import FactorGraph
@@ -126,7 +126,7 @@ class AutoRun(SharedRun):
         super().__init__(options, problem, seed, labels)
         self.rewritten = rewritten
         self.scouts: Scouts | None = None
-        self.trial: Trial | None = None
+        self.trial: EarlyTrial | None = None
         self.portfolio: Portfolio | None = None
 
     def run(self) -> Generator[Progress, None, None]:
@@ -231,7 +231,7 @@ class AutoRun(SharedRun):
     def try_to_prove(self) -> Iterator[Progress]:
         """Begin `wcsp` on a model for which it is not too large, once."""
         if self.trial is None and self.options.prove and not self.rewritten:
-            self.trial = Trial(self.shared, self.seed)
+            self.trial = EarlyTrial(self.shared, self.seed)
             yield from self.trial.begin()
 
     def called_scouts(self) -> Scouts:

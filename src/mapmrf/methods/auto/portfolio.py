@@ -22,7 +22,7 @@ from mapmrf.engines.program.binary_program import is_compact
 from mapmrf.engines.reduction.simplify import Simplified, excluded_states, simplify_in_steps, solve_small
 from mapmrf.methods.auto.feasibility import FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers, dense_searchers, is_dense
-from mapmrf.methods.auto.relax import Scout, Scouts, Trial
+from mapmrf.methods.auto.relax import EarlyTrial, Scout, Scouts
 from mapmrf.methods.auto.scheduler import Race
 from mapmrf.methods.auto.settings import SETTINGS
 from mapmrf.methods.auto.state import Phase, SharedState, Steps
@@ -46,7 +46,7 @@ class Portfolio:
 
     def __init__(
         self, options: Auto, shared: SharedState, seed: int, feasibility: FeasibilityPhase | None = None,
-        scouts: Scouts | None = None, trial: Trial | None = None,
+        scouts: Scouts | None = None, trial: EarlyTrial | None = None,
     ) -> None:  # fmt: skip
         # shared: incumbent and bound of the original model
         self.options, self.shared, self.seed = options, shared, seed

@@ -171,7 +171,7 @@ class Scouts:
 # -- A proof of small models, before what takes longer than that -----------------------------------------------------
 
 
-class Trial:
+class EarlyTrial:
     """`wcsp` on the original model: some steps before other phases, and the same run as a prover beside them."""
 
     def __init__(self, shared: SharedState, seed: int) -> None:

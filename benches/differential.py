@@ -2,7 +2,7 @@
 
     python benches/differential.py --models 300                 # a few minutes; exit code 1 if anything disagrees
     python benches/differential.py --models 10000 --jobs 2      # the figures of docs/reliability.md
-    python benches/differential.py --only 4711 --methods all    # one model again, by all methods
+    python benches/differential.py --first 4711 --models 1 --methods all    # one model again, by all methods
 
 Model number k has 20 to 100 variables of up to 80 states, factors of up to five variables, forbidden entries,
 constraints of every kind, weights, equal numbers in tables of different shapes, and any scale from 1e-9 to 1e9. Most
@@ -105,16 +105,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=int, default=300)
     parser.add_argument("--first", type=int, default=0, help="number of the first model")
-    parser.add_argument("--only", type=int, help="this model alone")
     parser.add_argument("--methods", nargs="+", help="these methods on every model; all: every one of them")
     parser.add_argument("--seconds", type=float, default=0.3, help="time limit of a run")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     os.environ.pop("MAPMRF_STRICT", None)
-    numbers = range(given.first, given.first + given.models) if given.only is None else [given.only]
     fixed = (*ALWAYS, *ROTATED) if given.methods == ["all"] else tuple(given.methods or ())
     tasks = []
-    for number in numbers:
+    for number in range(given.first, given.first + given.models):
         turns = range(PER_MODEL * number, PER_MODEL * (number + 1))
         tasks.append((number, fixed or (*ALWAYS, *(ROTATED[k % len(ROTATED)] for k in turns)), given.seconds))
     began = time.perf_counter()

@@ -1,9 +1,9 @@
 """LS-LP in parts: time per iteration and memory by size and ranks, scaling, and a model of the cost.
 
-    python benches/distributed.py sizes --sides 100 400 1000 2000      # linear in the number of variables?
-    python benches/distributed.py strong --side 2000 --ranks 1 2       # one model, more ranks
-    python benches/distributed.py weak --side 1000 --ranks 1 2         # a slab of this many rows for every rank
-    python benches/distributed.py model --side 600 --ranks 1 2 4 8     # fit and check the model of the cost
+    python benches/distributed.py strong --sides 100 400 1000 2000 --ranks 1   # linear in the number of variables?
+    python benches/distributed.py strong --sides 2000 --ranks 1 2              # one model, more ranks
+    python benches/distributed.py weak --sides 1000 --ranks 1 2                # a slab of this many rows for every rank
+    python benches/distributed.py model --sides 600 --ranks 1 2 4 8            # fit and check the model of the cost
 
 Every run is a separate command under mpiexec. Times are wall-clock seconds of the fastest of several stretches of
 iterations, processor time is that of all ranks.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -93,30 +92,25 @@ def fit(side: int, ranks: list[int]) -> None:
         print(f"{value * factor:9.3f} {name}")
     other = measured(int(1.4 * side), side, 6, 3)
     took, predicted = 1e3 * other["processor"], 1e3 * float(np.dot(terms(other), coefficients))
-    cores = len(os.sched_getaffinity(0))
-    print(f"not fitted: {took:.2f} ms of processor, predicted {predicted:.2f} ({cores} cores)")
+    print(f"not fitted: {took:.2f} ms of processor, predicted {predicted:.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("sizes", "strong", "weak", "model", "worker"))
+    parser.add_argument("what", choices=("strong", "weak", "model", "worker"))
     parser.add_argument("folder", nargs="?")
-    parser.add_argument("--side", type=int, default=1000, help="side of the grid, or rows of every rank (weak)")
-    parser.add_argument("--sides", type=int, nargs="+", default=[100, 400, 1000])
+    parser.add_argument("--sides", type=int, nargs="+", default=[1000], help="of grids, or rows of a rank (weak)")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--parts", type=int, default=8, help="parts of the model, for every rank (weak)")
     given = parser.parse_args()
     if given.what == "worker":
         worker(given.folder)
-    elif given.what == "model":
-        fit(given.side, given.ranks)
-    elif given.what == "sizes":
-        for side in given.sides:
-            measured(side, side, min(given.parts, side), given.ranks[0])
-    else:
-        for n in given.ranks:
+    for side in given.sides if given.what != "worker" else ():
+        if given.what == "model":
+            fit(side, given.ranks)
+        for n in given.ranks if given.what != "model" else ():
             times = n if given.what == "weak" else 1
-            measured(given.side * times, given.side, given.parts * times, n)
+            measured(side * times, side, min(given.parts, side) * times, n)
 
 
 if __name__ == "__main__":

@@ -131,24 +131,17 @@ def measured(graph: mapmrf.FactorGraph, values: Values, given: argparse.Namespac
 
 def proofs(models: list[Model], seconds: float, parts: list[str]) -> None:
     """Print times to proof; once a method has one, the others have no longer than that."""
-    behind, n = [], 0
+    behind = []
     print("| model | `auto` | fastest | of |\n|---|--:|--:|---|")
     for model in models:
-        graph = model.build(1.0)
-        own = run(graph, "auto", [seconds], {})
-        least, best = math.inf, ""
+        graph, least, best = model.build(1.0), math.inf, ""
         for method in parts:
             taken = run(graph, method, [min(seconds, least)], {})
-            if taken < least:
-                least, best = taken, method
-        n += 1
-        if own > LATER * least + LATE:  # noise: once more, and the better times count
-            own = min(own, run(graph, "auto", [seconds], {}))
-            least = min(least, run(graph, best, [seconds], {}))
+            least, best = min((least, best), (taken, method))
+        own = min(run(graph, "auto", [seconds], {}) for _ in range(2))  # noise: the better time counts
         print(f"| {model.name} | {own:.3f} | {least:.3f} | {best} |", flush=True)
-        if own > LATER * least + LATE:
-            behind.append(f"{model.name}: {own:.3f} s, {best} {least:.3f} s")
-    print(f"\nlater than {LATER:g} times the fastest and {LATE:g} s, {len(behind)} of {n}:", *behind, sep="\n- ")
+        behind += [f"{model.name}: {own:.3f} s, {best} {least:.3f} s"] if own > LATER * least + LATE else []
+    print(f"\nlater than {LATER:g} times and {LATE:g} s, {len(behind)} of {len(models)}:", *behind, sep="\n- ")
 
 
 def main() -> None:
@@ -165,8 +158,7 @@ def main() -> None:
     groups = given.models or (["structures", *FILES] if given.data else ["structures"])
     models = [model for group in groups for model in select(group, given.data)]
     if given.proofs:
-        proofs(models, given.proofs, given.parts)
-        return
+        return proofs(models, given.proofs, given.parts)
     known: dict[str, Values] = {}
     if given.known is not None and given.known.exists():
         for model, method, mark, value in csv.reader(given.known.read_text().splitlines()):

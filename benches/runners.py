@@ -5,10 +5,8 @@ A runner takes a `Task` and the options of a run, and returns a record: figures 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
-import gc
 import json
 import math
 import os
@@ -364,26 +362,10 @@ def arenas(_: Task, threads: int = 6, arrays: int = 4000, repeats: int = 4) -> R
     return record
 
 
-def joblib_calls(_: Task, calls: int = 40) -> Record:
-    """What joblib keeps of a call in processes, after the first calls."""
-    from joblib import Parallel, delayed
-
-    from soak import given_out
-
-    counts = []
-    for _ in range(2):
-        for _ in range(calls):
-            Parallel(n_jobs=2)(delayed(abs)(-k) for k in range(4))
-        gc.collect()
-        counts.append((atexit._ncallbacks(), len(gc.get_objects()), given_out()))  # type: ignore[attr-defined]
-    kept = [(last - first) / calls for first, last in zip(*counts, strict=True)]
-    return dict(zip(("callbacks at exit", "objects", "bytes"), kept, strict=True))
-
-
 RUNNERS: dict[str, Callable[..., Record]] = {
     runner.__name__: runner
     for runner in (
         solve, image_method, per_iteration, streaming, memory, footprint, certificate, tune, warm_start, dispatch,
-        restarted, crossed, annealed, command, arenas, joblib_calls,
+        restarted, crossed, annealed, command, arenas,
     )
 }  # fmt: skip

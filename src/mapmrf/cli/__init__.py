@@ -277,7 +277,7 @@ def expanded(models: Sequence[str]) -> list[str]:
 def read_model(model: str, evidence: str | None = None) -> FactorGraph:
     """Read a model file, with its evidence; a signal ends the command at once."""
     from mapmrf.formats import read
-    from mapmrf.formats.evidence import beside
+    from mapmrf.formats.files import beside
 
     if evidence is None and (found := beside(model)) is not None:
         logging.getLogger("mapmrf").warning("%s lies beside the model and is not used: --evidence auto uses it", found)

@@ -18,15 +18,17 @@ import pkgutil
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
 from mapmrf.errors import FormatError, GraphError, MapMRFError, OptionError
 from mapmrf.formats import files as _files
-from mapmrf.formats.files import AnyPath, names_lost, plain_name, read_bytes
+from mapmrf.formats.files import AnyPath, beside, names_lost, plain_name, read_bytes
 from mapmrf.model.graph import FactorGraph
-from mapmrf.model.model import Model
+
+if TYPE_CHECKING:
+    from mapmrf.model.model import Model
 
 __all__ = ["read", "suffixes", "write"]
 
@@ -96,7 +98,7 @@ def read(
         graph = _format_to_read(path).read(path, values=values)
         if evidence is None:
             return graph
-        from mapmrf.formats.evidence import beside, observed
+        from mapmrf.formats.evidence import observed
 
         found = beside(path) if evidence == "auto" else evidence
         return graph if found is None else observed(graph, found)
@@ -133,7 +135,10 @@ def write(graph: FactorGraph | Model, path: AnyPath, *, values: str | None = Non
     0.25
     """
     _check_values(values)
-    graph = graph.graph() if isinstance(graph, Model) else graph
+    if not isinstance(graph, FactorGraph):
+        from mapmrf.model.model import Model
+
+        graph = graph.graph() if isinstance(graph, Model) else graph
     if not isinstance(graph, FactorGraph):
         raise GraphError(f"found a {type(graph).__name__} to write, expected a FactorGraph and then the file")
     path = Path(path)

@@ -13,7 +13,6 @@ from typing import cast
 from mapmrf.errors import FormatError, GraphError, MapMRFError
 from mapmrf.formats.files import (
     AnyPath,
-    compression,
     read_bytes,
     shown,
     whole_number,
@@ -127,14 +126,6 @@ def _located(given: list[tuple[str, str]], graph: FactorGraph) -> Evidence:
         except MapMRFError as error:
             raise type(error)(f"evidence {name}={word}: {error}") from None
     return found
-
-
-def beside(model: AnyPath) -> Path | None:
-    """The evidence file that lies beside a model, ``MODEL.evid``."""
-    path = Path(model)
-    plain = path.with_name(path.name.removesuffix(compression(path)))
-    names = [f"{each}.evid{suffix}" for each in (path, plain) for suffix in ("", ".gz", ".bz2", ".xz")]
-    return next((Path(name) for name in names if Path(name).is_file()), None)
 
 
 def write_evidence(path: AnyPath, evidence: Mapping[int, int] | Sequence[Mapping[int, int]]) -> None:

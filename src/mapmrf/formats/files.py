@@ -96,6 +96,14 @@ def compression(path: AnyPath) -> str:
     return suffix if suffix in _OPEN else ""
 
 
+def beside(model: AnyPath) -> Path | None:
+    """The evidence file that lies beside a model, ``MODEL.evid``."""
+    path = Path(model)
+    plain = path.with_name(path.name.removesuffix(compression(path)))
+    names = [f"{each}.evid{suffix}" for each in (path, plain) for suffix in ("", ".gz", ".bz2", ".xz")]
+    return next((Path(name) for name in names if Path(name).is_file()), None)
+
+
 def plain_name(path: AnyPath) -> str:
     """Name of the file in lower case and without a compression suffix; formats are recognised by it."""
     name = Path(path).name.lower()

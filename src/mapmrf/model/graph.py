@@ -45,10 +45,10 @@ from mapmrf.model.builders import (
 )
 from mapmrf.model.names import Names as Names
 from mapmrf.model.names import NamesLike, checked_names, locate_state, locate_variable
-from mapmrf.model.summary import Granularity
 
 if TYPE_CHECKING:
     from mapmrf.constraints import Constraint, Constraints
+    from mapmrf.model.summary import Granularity
 
 FEW = 1000  # variables, factors or edges up to which the arrays that every value needs are kept
 
@@ -56,7 +56,6 @@ VALUE_CHUNK = 1 << 17  # factors evaluated together: keeps the intermediate arra
 ROUND_OFF = 4 * sys.float_info.epsilon  # relative error that sums and differences of potentials are allowed
 EXACT = 1e-12
 """A bound that exceeds a value by at most this fraction of all magnitudes' sum meets it: the rest is round-off."""
-MOST_EXAMINED = 2_000_000  # maximum number of potentials of a model whose granularity is found
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,24 +271,9 @@ class FactorGraph:
     @cached_property
     def granularity(self) -> Granularity:
         """The step of the values of all labellings; not known for large models."""
-        potentials = [self.theta_v, self.theta_t]
-        if len(self.theta_v) > MOST_EXAMINED:
-            return Granularity()
-        if self.weight is not None:
-            used = np.unique(self.table_of + 1j * self.weight)  # ten times faster than over an axis
-            table = used.real.astype(np.int64)
-            sizes = np.diff(self.table_ptr)[table]
-            if sizes.sum() > MOST_EXAMINED:
-                return Granularity()
-            potentials[1] = self.theta_t[ranges(self.table_ptr[table], sizes)] * np.repeat(used.imag, sizes)
-        if sum(map(len, potentials)) > MOST_EXAMINED:
-            return Granularity()
-        if self.constraints is not None:
-            potentials += [self.constraints.penalty, *self.constraints.potentials]
-        n_terms = self.n_vars + self.n_factors + self.n_constraints
-        n_terms += 0 if self.constraints is None else len(self.constraints.potentials)
-        error = ROUND_OFF * (self.size + self._constant_size)
-        return Granularity.of(np.concatenate(potentials), n_terms, error, self.constant)
+        from mapmrf.model.summary import Granularity
+
+        return Granularity.of_graph(self)
 
     def check_sums(self) -> None:
         """Raise GraphError if the potentials are too large to be added up."""

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapmrf.arrays import Floats
+from mapmrf.arrays import Floats, ranges
 from mapmrf.model.memory import model_bytes, shown_bytes
 
 if TYPE_CHECKING:
     from mapmrf.model.graph import FactorGraph
+
+
+MOST_EXAMINED = 2_000_000  # maximum number of potentials of a model whose granularity is found
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,27 @@ class Granularity:
     step: float = 0.0
     offset: float = 0.0
     error: float = 0.0
+
+    @classmethod
+    def of_graph(cls, graph: FactorGraph) -> Granularity:
+        """Find the step of the values of all labellings; not for large models."""
+        potentials = [graph.theta_v, graph.theta_t]
+        if len(graph.theta_v) > MOST_EXAMINED:
+            return cls()
+        if graph.weight is not None:
+            used = np.unique(graph.table_of + 1j * graph.weight)  # ten times faster than over an axis
+            table = used.real.astype(np.int64)
+            sizes = np.diff(graph.table_ptr)[table]
+            if sizes.sum() > MOST_EXAMINED:
+                return cls()
+            potentials[1] = graph.theta_t[ranges(graph.table_ptr[table], sizes)] * np.repeat(used.imag, sizes)
+        if sum(map(len, potentials)) > MOST_EXAMINED:
+            return cls()
+        n_terms = graph.n_vars + graph.n_factors + graph.n_constraints
+        if graph.constraints is not None:
+            potentials += [graph.constraints.penalty, *graph.constraints.potentials]
+            n_terms += len(graph.constraints.potentials)
+        return cls.of(np.concatenate(potentials), n_terms, graph.round_off(0.0), graph.constant)
 
     @classmethod
     def of(cls, potentials: Floats, n_terms: int, round_off: float, offset: float) -> Granularity:

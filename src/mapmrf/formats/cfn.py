@@ -14,7 +14,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
-from mapmrf.formats.cost_functions import Dialect, GlobalFunction, build_with_functions, is_of_pairs
+from mapmrf.formats.cost_functions import build_with_functions, is_of_pairs
 from mapmrf.formats.files import (
     Allowed,
     AnyPath,
@@ -27,7 +27,15 @@ from mapmrf.formats.files import (
     shown,
     write_text,
 )
-from mapmrf.formats.global_functions import KEYWORDS, MOST_NESTED, WrittenFunction, like, written
+from mapmrf.formats.global_functions import (
+    KEYWORDS,
+    MOST_NESTED,
+    Dialect,
+    GlobalFunction,
+    WrittenFunction,
+    like,
+    written,
+)
 from mapmrf.formats.lists import stays_list
 from mapmrf.formats.tables import (
     COPIES,

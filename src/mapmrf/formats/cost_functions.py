@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from mapmrf.constraints import Constraint, all_different, at_most_one, linear, r
 from mapmrf.constraints.kinds.regular import constraint_bytes, kept_in_rows
 from mapmrf.errors import FormatError, GraphError, UnsupportedModel
 from mapmrf.formats.files import charge, shown
+from mapmrf.formats.global_functions import Dialect, GlobalFunction
 from mapmrf.formats.tables import COPIES, Factors, build, naming
 from mapmrf.model.graph import FactorGraph, Names
 
@@ -34,51 +34,6 @@ COMPARED: dict[str, Callable[[Floats, float], Floats]] = {
 """By how much a sum misses what it is compared with."""
 MOST_SUMS = 1_000_000  # values of a sum, and pairs of a variable and a state, of one function
 _RULES = {0: (2, False), 1: (3, False), 2: (2, True), 3: (3, True)}
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """What the words of a file mean: states of its variables, variables by name, and costs, inf where they forbid."""
-
-    card: Ints
-    state: Callable[[int, bytes], int]
-    variable: Callable[[bytes], int]
-    number: Callable[[bytes], float]  # a cost to be minimised
-    limit: float  # the cost from which on everything is forbidden
-
-    def cost(self, word: bytes) -> float:
-        found = self.number(word)
-        if math.isnan(found):
-            raise ValueError(word)
-        return math.inf if found >= self.limit else found
-
-    def forbid(self, costs: Floats) -> Floats:
-        return np.where(costs >= self.limit, np.inf, costs)
-
-
-@dataclass(frozen=True)
-class GlobalFunction:
-    """A function by its keyword: its scope, and its parameters by name, each of which is a word or a nested list."""
-
-    keyword: str
-    scope: list[int]
-    given: dict[str, Any] = field(default_factory=dict)
-
-    def word(self, name: str) -> str:
-        return bytes(self.given[name]).decode("utf-8", "replace")
-
-    def whole(self, name: str) -> int:
-        return int(self.word(name))
-
-    def several(self, name: str) -> list[Any]:
-        if not isinstance(self.given[name], list):
-            raise TypeError(name)
-        return list(self.given[name])
-
-    def is_a(self, *families: str) -> bool:
-        """Return whether it is one of some functions; ``dp`` and ``kp`` at the end are ways to propagate it."""
-        plain = self.keyword[:-2] if self.keyword[-2:] in ("dp", "kp") else ""
-        return self.keyword in families or plain in families
 
 
 def build_with_functions(

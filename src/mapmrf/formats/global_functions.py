@@ -6,19 +6,65 @@ import difflib
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from mapmrf.arrays import Floats, Ints
 from mapmrf.constraints import ConstraintKind, Constraints
 from mapmrf.constraints.as_tables import rewrite
 from mapmrf.errors import FormatError, UnsupportedModel
-from mapmrf.formats.cost_functions import GlobalFunction
 from mapmrf.model.graph import FactorGraph
 from mapmrf.model.names import Names
 
 _log = logging.getLogger("mapmrf")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What the words of a file mean: states of its variables, variables by name, and costs, inf where they forbid."""
+
+    card: Ints
+    state: Callable[[int, bytes], int]
+    variable: Callable[[bytes], int]
+    number: Callable[[bytes], float]  # a cost to be minimised
+    limit: float  # the cost from which on everything is forbidden
+
+    def cost(self, word: bytes) -> float:
+        found = self.number(word)
+        if math.isnan(found):
+            raise ValueError(word)
+        return math.inf if found >= self.limit else found
+
+    def forbid(self, costs: Floats) -> Floats:
+        return np.where(costs >= self.limit, np.inf, costs)
+
+
+@dataclass(frozen=True)
+class GlobalFunction:
+    """A function by its keyword: its scope, and its parameters by name, each of which is a word or a nested list."""
+
+    keyword: str
+    scope: list[int]
+    given: dict[str, Any] = field(default_factory=dict)
+
+    def word(self, name: str) -> str:
+        return bytes(self.given[name]).decode("utf-8", "replace")
+
+    def whole(self, name: str) -> int:
+        return int(self.word(name))
+
+    def several(self, name: str) -> list[Any]:
+        if not isinstance(self.given[name], list):
+            raise TypeError(name)
+        return list(self.given[name])
+
+    def is_a(self, *families: str) -> bool:
+        """Return whether it is one of some functions; ``dp`` and ``kp`` at the end are ways to propagate it."""
+        plain = self.keyword[:-2] if self.keyword[-2:] in ("dp", "kp") else ""
+        return self.keyword in families or plain in families
+
 
 _LAYOUTS = {
     "clique": "rhs values:1each",

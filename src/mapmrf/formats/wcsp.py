@@ -15,7 +15,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError
-from mapmrf.formats.cost_functions import Dialect, GlobalFunction, build_with_functions
+from mapmrf.formats.cost_functions import build_with_functions
 from mapmrf.formats.files import (
     NUMBER,
     TOKEN,
@@ -28,7 +28,16 @@ from mapmrf.formats.files import (
     read_bytes,
     write_text,
 )
-from mapmrf.formats.global_functions import KEYWORDS, MOST_NESTED, WrittenFunction, function_of_words, like, written
+from mapmrf.formats.global_functions import (
+    KEYWORDS,
+    MOST_NESTED,
+    Dialect,
+    GlobalFunction,
+    WrittenFunction,
+    function_of_words,
+    like,
+    written,
+)
 from mapmrf.formats.lists import Lists, listed, read_lists, tuple_text, value_places
 from mapmrf.formats.tables import (
     MOST_COUNT,

@@ -139,7 +139,7 @@ class Model:
 
     @classmethod
     def from_qubo(cls, coefficients: Mapping[Any, float] | ArrayLike, *, offset: float = 0.0) -> Model:
-        """A QUBO, to be minimised: see `mapmrf.bridges.from_qubo`. Further numbers are costs.
+        """A QUBO, to be minimised, as a dict or (n, n): see `mapmrf.bridges.from_qubo`. Further numbers are costs.
 
         Examples
         --------
@@ -181,7 +181,9 @@ class Model:
         default: ArrayLike | None = None,
         weight: str | None = None,
     ) -> Model:
-        """A variable for each node and a factor for each edge: see `mapmrf.bridges.from_networkx`.
+        """A variable for each node and a factor for each edge, by default the table `default` (n_states, n_states).
+
+        See `mapmrf.bridges.from_networkx`.
 
         Examples
         --------

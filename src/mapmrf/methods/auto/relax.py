@@ -183,8 +183,10 @@ class EarlyTrial:
         problem = shared.problem
         few = problem.n_vars <= SETTINGS.trial_variables and problem.n_factors <= SETTINGS.trial_factors
         light = few and problem.n_configs <= SETTINGS.trial_entries
-        # whether it has begun and may go on; binary pairs without forbidden entries have better provers
-        self.is_open = light and not is_compact(problem) and shared.admits(self.method, problem)
+        # whether it has begun and may go on; where the relaxation is loose, only forbidden entries make it short, and
+        # binary pairs without these have better provers
+        promising = shared.incumbent.gap <= SETTINGS.loose_gap or any(batch.hard for batch in problem.batches)
+        self.is_open = light and promising and not is_compact(problem) and shared.admits(self.method, problem)
         self.finished = False  # whether it has ended, which it does with a proof
         self._steps = self._run()
         self.phase = Phase(self._steps, SETTINGS.trial_turn, least=self._least, first=SETTINGS.trial_turn, name="wcsp")

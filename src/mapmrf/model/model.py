@@ -181,9 +181,7 @@ class Model:
         default: ArrayLike | None = None,
         weight: str | None = None,
     ) -> Model:
-        """A variable for each node and a factor for each edge, by default the table `default` (n_states, n_states).
-
-        See `mapmrf.bridges.from_networkx`.
+        """A variable per node, a factor per edge: `mapmrf.bridges.from_networkx`; `default` is (n_states, n_states).
 
         Examples
         --------

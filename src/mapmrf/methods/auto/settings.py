@@ -33,7 +33,7 @@ class Settings:
     stalled: float = 0.9  # share of the gap that is left if it has stalled
     stall_gap: float = 1e-3  # least relative gap at which smaller models do not wait
     slow_steps: int = 3  # steps of the relaxation before the first step of `chains` from its labelling, or `bp`
-    loose_gap: float = 0.1  # relative gap from which `bp` goes first
+    loose_gap: float = 0.1  # relative gap from which `bp` goes first, and no trial without forbidden entries
     burst_steps: int = 30  # most steps of `bp` before chains from the best labelling
     burst_idle: int = 2  # steps without improvement that end these
     climb_steps: int = 30  # most steps of `chains` from that labelling
